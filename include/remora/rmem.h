@@ -14,11 +14,12 @@
  *   - hdr has the fields that all its messages share: space, session, boot, floor and integrity,
  *     their number n, and one tag for all.
  *   - The payloads of a datagram MUST NOT exceed RMEM_PIECE_BYTES_MAX together.
- *   - The work of a datagram is the bytes it asks to read or copy, and one 256th of the bytes it
- *     asks to discard or zero. It MUST NOT exceed RMEM_READ_BYTES_MAX if n is more than 1; this
- *     bounds the node's time for one datagram.
- *   - Only READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV and COPY messages MAY share a
- *     datagram. Other messages MUST travel alone. Requests and responses MUST NOT be mixed.
+ *   - The work of a datagram is the bytes it asks to read or copy, those of the results that it
+ *     permits, and one 256th of the bytes it asks to discard or zero. It MUST NOT exceed
+ *     RMEM_READ_BYTES_MAX if n is more than 1; this bounds the node's time for one datagram.
+ *   - Only READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY, QUERY and CALL messages
+ *     MAY share a datagram. Other messages MUST travel alone. Requests and responses MUST NOT be
+ *     mixed.
  *   - The receiver MUST ignore a datagram that breaks one of these rules, that is longer or
  *     shorter than its messages say, that has a message of unknown type or malformed, or whose
  *     tag does not verify.
@@ -94,8 +95,22 @@
  * the first answer again. An ATOMIC whose id lies beyond them is answered RMEM_BUSY. A client
  * raises the floor above an ATOMIC's id when it has the answer. If the session ends first, the
  * client cannot learn whether the ATOMIC was executed. The client MUST NOT issue that ATOMIC again
- * by itself. The same holds for a PUT. It also holds for a PUBLISH, whose answer, of any status,
- * the node keeps in the same way.
+ * by itself. The same holds for a PUT. It also holds for a PUBLISH and a CALL, whose answer, of any
+ * status but RMEM_BUSY, the node keeps in the same way.
+ *
+ * Offloads. An operator MAY load programs into a node, the offloads, each with an id and up to
+ * RMEM_FUNCTIONS_MAX functions (remora/offload.h). An offload is bound to one space and reaches no
+ * other memory. The clients of that space and of its views can call it, and those of other spaces
+ * that the operator names. A function either changes memory and is executed by CALL, or it does
+ * not and is executed by QUERY; the offload says which. Its accesses to memory are ordered with
+ * other messages no more than those of two clients are: 8 aligned bytes are whole.
+ *   - The node MUST NOT execute a CALL twice in a session, and MUST ignore a copy of a QUERY or
+ *     CALL that it is executing. A QUERY that has been answered MAY be executed again.
+ *   - The node MUST NOT execute any part of a call after it has renewed or ended the call's
+ *     session, or answered a FENCE that came after the call.
+ *   - A call has a budget of the node's time. The node stops a call that has used it up, between
+ *     two accesses to memory. The changes until then stay.
+ *   - The node answers RMEM_BUSY while it has no room for another call.
  *
  * Names. A space MAY have up to RMEM_NAMES_MAX names for its regions, several for one region. A
  * name is 1 to RMEM_NAME_BYTES bytes other than 0, with zeros behind them. A name ends when its
@@ -174,6 +189,9 @@
 /* Bytes of a region's name; names of one space, so that no tenant takes the others' room. */
 #define RMEM_NAME_BYTES 64U
 #define RMEM_NAMES_MAX 128U
+/* Bytes of a call's arguments; functions of an offload. */
+#define RMEM_ARGS_BYTES_MAX 1024U
+#define RMEM_FUNCTIONS_MAX 32U
 
 #define RMEM_PAGE_SHIFT_MIN 16 /* 64 KiB */
 #define RMEM_PAGE_SHIFT_MAX 22 /* 4 MiB */
@@ -277,6 +295,19 @@ enum rmem_type {
 	 * rmem_named with a name of zeros; out: rmem_listed. If there is none, its bytes are 0.
 	 */
 	RMEM_LIST = 17,
+	/*
+	 * Execute a function that changes no memory: addr is the offload's id, op the function.
+	 * Payload: len bytes of arguments, 0 to RMEM_ARGS_BYTES_MAX. part is the room for the
+	 * result, 0 to a packet's payload. Out: the result, len bytes. RMEM_NO_OFFLOAD: the client
+	 * can call none of that id; RMEM_INVALID: the function is one for CALL.
+	 */
+	RMEM_QUERY = 18,
+	/*
+	 * Execute a function that can change memory, once in a session, as ATOMIC. As QUERY, but
+	 * part is 0. Out: rmem_found, the function's result of 16 bytes. RMEM_INVALID: the function
+	 * is one for QUERY.
+	 */
+	RMEM_CALL = 19,
 	RMEM_TYPE_END
 };
 
@@ -325,6 +356,9 @@ enum rmem_status {
 	RMEM_CHALLENGE = 10, /* OPEN: to be sent again with the answer's addr, the challenge */
 	RMEM_EXISTS = 11,    /* PUBLISH: the space has that name */
 	RMEM_NO_NAME = 12,   /* PUBLISH, LOOKUP: the space has no such name */
+	RMEM_NO_OFFLOAD = 13, /* QUERY, CALL: there is none of that id for this client */
+	RMEM_FAILED = 14,    /* QUERY, CALL: the function ended with an error; part is its errno */
+	RMEM_OVER_BUDGET = 15, /* QUERY, CALL: stopped; part is the node's time used, in us */
 	RMEM_STATUS_COUNT
 };
 
@@ -347,13 +381,16 @@ struct rmem_msg {
 	__u8 type;	 /* enum rmem_type, RMEM_RESPONSE */
 	__u8 status;	 /* enum rmem_status; 0 in requests */
 	__u8 attempt;	 /* transmission number, wraps; echoed: identifies the round trip */
-	__u8 op;	 /* ATOMIC, PUT: enum rmem_atomic_op; READV, WRITEV: ranges; echoed */
+	/* ATOMIC, PUT: enum rmem_atomic_op; READV, WRITEV: ranges; QUERY, CALL: function; echoed */
+	__u8 op;
 	__le32 len;	 /* bytes requested, or bytes of data in this message */
 	__le64 id;	 /* of the message in its session, from 1 up */
-	__le64 addr;	 /* first byte in the RAS; READ responses: the request's; OPEN: challenge */
+	/* First byte in the RAS; responses: the request's; OPEN: challenge; QUERY, CALL: offload */
+	__le64 addr;
 	/*
 	 * READ requests: payload bytes per response packet, RMEM_PIECE_BYTES_MIN or more, below
-	 * 64 KiB. READ responses: offset of the part in the range requested. Else 0.
+	 * 64 KiB. READ responses: offset of the part in the range requested. QUERY requests: room
+	 * for the result. RMEM_FAILED, RMEM_OVER_BUDGET: see there. Else 0.
 	 */
 	__le32 part;
 	__le32 digest;	 /* RMEM_DIGEST: CRC32C of the payload, 0 without payload; else 0 */
@@ -386,8 +423,8 @@ struct rmem_plain {
 
 /*
  * Payloads. A message with one of these MUST have addr 0 and the payload's size as len. In
- * ATOMIC, PUT, READV, WRITEV and COPY, addr and len have the meaning given at the type, and in OPEN
- * addr.
+ * ATOMIC, PUT, READV, WRITEV, COPY, QUERY and CALL, addr and len have the meaning given at the
+ * type, and in OPEN addr.
  */
 struct rmem_open {
 	__u8 client[16];  /* permanent id of the client; an OPEN supersedes its older session */

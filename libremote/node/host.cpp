@@ -181,7 +181,7 @@ void Host::expire(std::uint64_t now_ns, const Between& between) {
 
 void Host::run(rmem_node_call& call, const Between& between) {
     while (step(call)) {
-        if (call.divisible)
+        if (call.divisible || call.waits)
             between(call);
     }
 }

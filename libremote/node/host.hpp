@@ -26,7 +26,8 @@ namespace remora::node {
 
 class Host {
 public:
-    // Called between the steps of a long call, which it is given. It may call enter().
+    // Called between the steps of a long call, which it is given. If that is divisible it may call
+    // enter(); if that waits, it lets calls of offloads run on.
     using Between = std::function<void(const rmem_node_call& under_way)>;
 
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
@@ -69,6 +70,13 @@ public:
         std::uint64_t promised_bytes, quota_bytes;
     };
     std::vector<SpaceUsage> spaces();
+    // Calls fn under the locks that changes of the spaces are made under.
+    template <typename Fn>
+    void with_spaces(Fn fn) {
+        std::lock_guard one_call(call_lock_);
+        std::lock_guard slow(slow_lock_);
+        fn();
+    }
     // Regions of a space, or of a view's base, in the order of their addresses: at most max, from
     // the first one at from or behind. Throws Failure: there is no such space.
     std::vector<rmem_listed> regions(std::uint32_t id, std::uint64_t from, std::size_t max);

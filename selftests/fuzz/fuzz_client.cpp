@@ -136,10 +136,10 @@ private:
         }
         if (!op || client_->closing)
             return;
-        constexpr uint8_t types[] = {RMEM_READ,    RMEM_WRITE,   RMEM_READ,   RMEM_WRITE,
-                                     RMEM_DISCARD, RMEM_ZERO,    RMEM_ALLOC,  RMEM_FREE,
-                                     RMEM_ATOMIC,  RMEM_PUT,     RMEM_READV,  RMEM_WRITEV,
-                                     RMEM_COPY,    RMEM_PUBLISH, RMEM_LOOKUP, RMEM_LIST};
+        constexpr uint8_t types[] = {RMEM_READ,  RMEM_WRITE,  RMEM_READ, RMEM_WRITE,   RMEM_DISCARD,
+                                     RMEM_ZERO,  RMEM_ALLOC,  RMEM_FREE, RMEM_ATOMIC,  RMEM_PUT,
+                                     RMEM_READV, RMEM_WRITEV, RMEM_COPY, RMEM_PUBLISH, RMEM_LOOKUP,
+                                     RMEM_LIST,  RMEM_QUERY,  RMEM_CALL};
         std::memset(static_cast<void*>(op), 0xcd, sizeof(*op)); // needs no clearing
         op->type = types[script_.take<uint8_t>() % sizeof(types)];
         op->addr = script_.take<uint64_t>();
@@ -158,6 +158,11 @@ private:
         if (op->type == RMEM_COPY) {
             op->len = 1 + op->len % RMEM_COPY_BYTES_MAX;
             op->copy.from = op->addr + op->len;
+        }
+        if (rmem_type_runs(op->type)) {
+            op->call.room_bytes = op->len % RMEM_PIECE_BYTES_MIN;
+            op->call.function = static_cast<uint8_t>(op->len % RMEM_FUNCTIONS_MAX);
+            op->len %= RMEM_PIECE_BYTES_MIN;
         }
         if (rmem_type_has_ranges(op->type)) {
             static constexpr rmem_range range[RMEM_RANGES_MAX] = {};
@@ -343,6 +348,8 @@ private:
                     flying_bytes += std::min(op.piece, op.len - part * op.piece);
                 if (op.type == RMEM_READV)
                     flying_bytes += op.len;
+                if (rmem_type_runs(op.type))
+                    flying_bytes += op.call.room_bytes;
             }
             require(flying == op.flying_parts);
             require(op.iwnd_bytes <= flying_bytes);

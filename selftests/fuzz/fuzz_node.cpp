@@ -68,11 +68,48 @@ rmem_node_config fuzz_config() {
     return config;
 }
 
+// An offload. Its function 0 (QUERY) answers a range of memory, 1 and 2 (CALLs) write their space's
+// mark to it, by a copy and by a slice; all of them after some steps.
+constexpr uint32_t offload_id = 9;
+
+struct CallArgs {
+    uint64_t addr;
+    uint32_t bytes, steps;
+};
+
+int offload_step(rmem_call* call) {
+    auto* args = static_cast<const CallArgs*>(rmem_args(call, sizeof(CallArgs)));
+    auto* taken = static_cast<uint32_t*>(rmem_scratch(call, sizeof(uint32_t)));
+    if (!args)
+        return rmem_error(call);
+    if ((*taken)++ < args->steps)
+        return RMEM_AGAIN;
+    if (rmem_function(call) == 0) {
+        void* result = rmem_result(call, args->bytes);
+        return result ? rmem_read(call, args->addr, result, args->bytes) : rmem_error(call);
+    }
+    const auto mark = static_cast<uint8_t>(call->offload->place.space);
+    if (rmem_function(call) == 1) {
+        std::vector<uint8_t> marks(args->bytes, mark);
+        return rmem_write(call, args->addr, marks.data(), args->bytes);
+    }
+    void* slice = rmem_at(call, args->addr, args->bytes);
+    if (!slice)
+        return rmem_error(call);
+    std::memset(slice, mark, args->bytes);
+    return 0;
+}
+
+constexpr rmem_offload_ops offload{RMEM_OFFLOAD_VERSION, offload_id, 1 << 1 | 1 << 2, 10, "fuzz",
+                                   offload_step};
+
 class Fuzzed {
 public:
     explicit Fuzzed(rig::Node& booted) : node(booted) {
-        for (uint32_t n = 0; n < tenants; n++)
+        for (uint32_t n = 0; n < tenants; n++) {
             require(node.add_space(n + 1, n ? 6 * page : 0));
+            require(node.load(offload, n + 1) == RMEM_RUN_OK);
+        }
     }
 
     void run(const step& s) {
@@ -82,6 +119,8 @@ public:
             break;
         case 9:
             node.now_ns += s.value;
+            for (unsigned rounds = s.len % 4; rounds; rounds--)
+                run_calls(s.offset);
             break;
         case 10:
             drop_and_add_space(s);
@@ -101,6 +140,11 @@ public:
     // Every entry and every page, counted.
     void audit() {
         finish();
+        while (run_calls(1000)) {
+        }
+        require(!node.table.in_use);
+        for (uint32_t slot = 0; slot < node.core.sessions.slots; slot++)
+            require(!node.core.sessions.slot[slot].running);
         const rmem_table& table = node.core.table;
         std::vector<bool> seen(node.core.config.pages);
         uint64_t entries = 0, backed = 0;
@@ -141,7 +185,12 @@ private:
         if (s.back % 4 == 3 ? node.remove_space(space)
                             : rmem_node_space_del(&node.core, space) == RMEM_SPACE_OK) {
             require(!rmem_node_key(&node.core, space));
+            for (rmem_run_offload& each : node.table.offload)
+                while (each.ops && each.place.space == space &&
+                       !rmem_run_unload(&node.table, &each, false))
+                    require(run_calls(1000));
             require(node.add_space(space));
+            require(node.load(offload, space) == RMEM_RUN_OK);
         }
     }
 
@@ -163,9 +212,9 @@ private:
         case 13:
             return RMEM_PUT;
         case 14:
-            return RMEM_READV;
+            return s.value >> 28 & 1 ? RMEM_QUERY : RMEM_READV;
         case 15:
-            return RMEM_WRITEV;
+            return s.value >> 28 & 1 ? RMEM_CALL : RMEM_WRITEV;
         default:
             return s.what % 16;
         }
@@ -202,6 +251,13 @@ private:
             h.op = 1 + s.value / 16 % (RMEM_RANGES_MAX + s.twist % 2);
             h.len = h.op * range_bytes(s);
             first_range = std::exchange(h.addr, 0);
+        }
+        if (rmem_type_runs(type)) {
+            called = h.addr;
+            h.addr = s.page / 16 ? offload_id : s.len;
+            h.op = (type == RMEM_CALL) + s.value % 4;
+            h.len = s.offset % 16 ? sizeof(CallArgs) : s.len % (RMEM_ARGS_BYTES_MAX + 2);
+            h.piece = type == RMEM_QUERY ? s.len % 4100 : 0;
         }
         if (type == RMEM_OPEN) {
             h.session = s.back & 2 ? t.client.session : 0;
@@ -261,6 +317,10 @@ private:
             base_store_le64(payload.data(), s.value >> 16 & 7 ? integer & ~7ull : integer);
             base_store_le32(payload.data() + 16, bytes);
             base_store_le32(payload.data() + 20, s.value >> 19 & 15 ? 0 : s.value);
+        } else if (rmem_type_runs(h.type) && payload.size() >= sizeof(CallArgs)) {
+            const CallArgs args{called, s.len % 3 ? s.len % 4100 % (h.piece + 1) : s.len % 70000,
+                                s.value % 16 ? s.value >> 8 & 7 : ~0u};
+            std::memcpy(payload.data(), &args, sizeof(args));
         } else if (rmem_type_has_name(h.type) && payload.size() >= sizeof(rmem_named)) {
             // A few names, so that some exist; 0 inside or none at all now and then.
             std::fill(payload.begin(), payload.end(), 0);
@@ -330,6 +390,10 @@ private:
         rmem_answer answer;
         rmem_node_request(&node.core, node.now_ns, &h, payload, &t.client.peer, &answer);
         limit = rmem_node_datagram_bytes(&answer);
+        if (answer.action == RMEM_ACT_RUN && node.admit(h, payload, answer))
+            return;
+        if (answer.reason == RMEM_NODE_RUNNING)
+            return;
         // Integers on a copy, so that the mark below stays right.
         alignas(16) uint8_t integer[16];
         if (answer.action == RMEM_ACT_ATOMIC) {
@@ -458,9 +522,30 @@ private:
             advance();
     }
 
+    // A round of some steps. False: no call of an offload runs.
+    bool run_calls(uint64_t step_ns) {
+        const bool ran = node.run_round(step_ns);
+        for (const rig::Node::Ended& end : std::exchange(node.ended, {})) {
+            if (end.answer.action != RMEM_ACT_REPLY)
+                continue;
+            rmem_head its = end.answer.reply;
+            its.type &= ~RMEM_RESPONSE;
+            require(holds_only(end.result, its.space));
+            send_answers();
+            answered(its, end.answer.reply, end.result);
+            send_answers();
+        }
+        return ran;
+    }
+
     void advance() {
-        if (!caller || node.step(call))
+        if (!caller)
             return;
+        if (node.step(call)) {
+            if (call.waits)
+                run_calls(1000);
+            return;
+        }
         Tenant& t = *std::exchange(caller, nullptr);
         const rmem_answer& answer = call.answer;
         if (answer.action != RMEM_ACT_REPLY)
@@ -536,6 +621,7 @@ private:
     rig::Node& node;
     rmem_node_call call{};
     uint64_t first_range = 0; // of the message that is put together
+    uint64_t called = 0;      // the address in the arguments of that message
     wire::Datagram requests;  // of the datagram that is put together
     wire::Datagram answers;   // of the datagram that others may join
     uint32_t limit = 0;       // of its bytes

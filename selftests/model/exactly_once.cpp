@@ -13,6 +13,9 @@
 // time, and the client may give its session up. Or it takes an ADD back and has the session
 // renewed: that one isn't executed from then on, and of the others nothing is lost.
 //
+// A CALL is an ADD that runs: the node admits it in one step and executes it in another, and
+// between the two anything can come. The session waits for it before it is renewed or ended.
+//
 // A PUT is no different: it has one id, whose result is kept in the same place by the same rule,
 // and what it does besides, to write its data, it does in the same hold of the lock.
 #include "explore.hpp"
@@ -39,17 +42,20 @@ constexpr int messages_max = 64;
 
 enum Mutation {
     NONE,
-    ISSUED_ANEW,  // client issues in a new session what it had sent in an older one
-    NOT_KEPT,     // node answers a copy with what is there now
-    NO_BITS,      // node executes copies
-    FLOOR_NEWEST, // client's floor passes what is outstanding
-    ONE_LIST,     // results lie in a list: the oldest id finds it full of newer ones'
-    PLACE_SHARED, // node keeps the result of an id that has no place
-    SAME_NAME,    // node renews a session under its old name
-    MARKS_LOST,   // node forgets the marks of a session it renews
-    IDS_LOST,     // client gives new ids in a session that was renewed
-    NEVER_LOST,   // client takes a new session for the one it wanted renewed
-    ANY_ANSWER,   // client takes answers of a session that it has lost
+    ISSUED_ANEW,     // client issues in a new session what it had sent in an older one
+    NOT_KEPT,        // node answers a copy with what is there now
+    NO_BITS,         // node executes copies
+    FLOOR_NEWEST,    // client's floor passes what is outstanding
+    ONE_LIST,        // results lie in a list: the oldest id finds it full of newer ones'
+    PLACE_SHARED,    // node keeps the result of an id that has no place
+    SAME_NAME,       // node renews a session under its old name
+    MARKS_LOST,      // node forgets the marks of a session it renews
+    IDS_LOST,        // client gives new ids in a session that was renewed
+    NEVER_LOST,      // client takes a new session for the one it wanted renewed
+    ANY_ANSWER,      // client takes answers of a session that it has lost
+    NOT_RUNNING,     // node forgets that an id runs
+    RENEWED_AT_ONCE, // node renews a session whose calls run
+    ENDED_AT_ONCE,   // node ends a session whose calls run
     MUTATIONS
 };
 
@@ -66,6 +72,9 @@ const char* const mutation_names[] = {
     "new ids are given in a session that was renewed",
     "a new session is taken for one that was renewed",
     "answers in a session count that was lost",
+    "a copy of a call that runs begins it again",
+    "a session is renewed while a call of it runs",
+    "a session ends while a call of it runs",
 };
 static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
 
@@ -97,8 +106,9 @@ struct State {
     uint8_t generation;
     Slot slot[model::slots];
     uint8_t integer;
-    uint8_t times[ops]; // executed
-    uint8_t found[ops]; // when that was
+    uint8_t times[ops];                 // executed
+    uint8_t found[ops];                 // when that was
+    uint8_t runs_in[ops], runs_as[ops]; // slot + 1 and id of a call that runs; 0: none
     // bounds
     uint8_t evictions, give_ups, takes_back, challenges, names;
     uint8_t messages;
@@ -109,10 +119,12 @@ struct Bounds {
     uint8_t evictions, give_ups, takes_back;
     bool limited; // the client takes no id whose result has no place
     uint8_t challenges = 0;
+    bool runs = false; // the ops are CALLs
 };
 
 struct Seen {
-    uint64_t executed, repeated, busy, unknown, unknown_done, stale, renewed, too_late, before;
+    uint64_t executed, repeated, busy, unknown, unknown_done, stale, renewed, too_late, before,
+        running, waits;
 };
 
 class ExactlyOnce {
@@ -158,6 +170,10 @@ public:
         for (int i = 0; i < s.messages; i++)
             deliver(s, s.message[i], change);
         evict(s, change);
+        for (uint8_t op = 0; op < ops; op++) {
+            if (s.runs_in[op])
+                end_call(s, op, change);
+        }
     }
 
 private:
@@ -328,15 +344,26 @@ private:
         rmem_attempt attempt{};
         attempt.nonce = m.session;
         State next = s;
+        for (const Slot& each : s.slot) {
+            if (m.id && each.name == m.id && each.running && mutation_ != RENEWED_AT_ONCE) {
+                seen.waits++;
+                return;
+            }
+        }
         int slot = m.id ? node_renew(next, m, attempt) : -1;
         if (slot < 0) {
             Sessions sessions(next.slot, next.generation, window, places());
-            slot = sessions.open(attempt, next.names, true, [](int) { return false; });
+            slot = sessions.open(attempt, next.names, true, [&](int at) { return runs(s, at); });
             if (slot < 0)
                 return;
         }
         send(next, {OPENED, next.slot[slot].name, m.session, 0, 0, next.slot[slot].renewed});
         emit(next, nullptr, [=] { return "node receives " + text(m); });
+    }
+
+    // Has the session calls that keep it from its end?
+    bool runs(const State& s, int slot) const {
+        return s.slot[slot].running && mutation_ != ENDED_AT_ONCE;
     }
 
     int node_renew(State& s, const Message& m, const rmem_attempt& attempt) const {
@@ -371,24 +398,64 @@ private:
         State next = s;
         const char* violation = nullptr;
         Message reply{NO_SESSION, m.session, m.id, 0, m.op, 0};
+        bool begins = false; // to run
         {
             Sessions sessions(next.slot, next.generation, window, places());
             rmem_session* session = rmem_sessions_find(&sessions.all, wire_name(m.session));
             if (session) {
                 rmem_session_touch(session, m.id, 1);
-                if (!node_judge(next, session, m, reply))
-                    return; // busy: the client sends again anyway, and may at any time
-                // What is given up may still come while its session is there.
-                if (s.op[m.op] > DONE && s.phase == UP && s.times[m.op] != next.times[m.op])
-                    violation = "an op is executed that its client has done with";
-                if (next.times[m.op] > 1)
-                    violation = "an op is executed twice";
+                if (!node_judge(next, session, m, reply)) {
+                    // Busy: the client sends again anyway, and may at any time.
+                    begins = next.runs_in[m.op] && (!s.runs_in[m.op] || next.times[m.op] > 1);
+                    if (!begins)
+                        return;
+                }
+                violation = executed(s, next, m.op);
             } else {
                 seen.too_late += s.op[m.op] == TAKEN_BACK;
             }
         }
-        send(next, reply);
+        if (!begins) // its answer comes at its end
+            send(next, reply);
         emit(next, violation, [=] { return "node receives " + text(m); });
+    }
+
+    // A change that was given up can still come while its session is there.
+    static const char* executed(const State& before, const State& s, int op) {
+        if (s.times[op] > 1)
+            return "an op is executed twice";
+        if (before.op[op] > DONE && before.phase == UP && before.times[op] != s.times[op])
+            return "an op is executed that its client has done with";
+        return nullptr;
+    }
+
+    uint8_t execute(State& s, int op) const {
+        seen.executed++;
+        uint8_t found = s.found[op] = s.integer;
+        s.integer = uint8_t(s.integer + (1 << op));
+        s.times[op]++;
+        return found;
+    }
+
+    template <class Emit>
+    void end_call(const State& s, uint8_t op, Emit& emit) const {
+        State next = s;
+        const int slot = s.runs_in[op] - 1;
+        Message reply{FOUND, s.slot[slot].name, s.runs_as[op], 0, op, 0};
+        next.runs_in[op] = next.runs_as[op] = 0;
+        reply.value = execute(next, op);
+        {
+            Sessions sessions(next.slot, next.generation, window, places());
+            rmem_session& session = sessions.all.slot[slot];
+            rmem_session_ran(&session, reply.id, true);
+            rmem_found found{};
+            base_store_le64(&found.value[0], reply.value);
+            if (reply.id >= session.floor)
+                rmem_session_keep(&session, reply.id, &found);
+        }
+        send(next, reply);
+        emit(next, executed(s, next, op),
+             [=] { return "node ends call " + std::to_string(1 << op); });
     }
 
     bool node_judge(State& s, rmem_session* session, const Message& m, Message& reply) const {
@@ -405,6 +472,9 @@ private:
             reply.value =
                 mutation_ == NOT_KEPT ? s.integer : uint8_t(base_load_le64(&found.value[0]));
             return true;
+        case RMEM_SESSION_RUNNING:
+            seen.running++;
+            return false;
         default:
             seen.stale++;
             reply.type = STALE;
@@ -414,10 +484,17 @@ private:
             seen.busy++;
             return false;
         }
-        seen.executed++;
-        reply.value = s.found[m.op] = s.integer;
-        s.integer = uint8_t(s.integer + (1 << m.op));
-        s.times[m.op]++;
+        if (bounds_.runs) {
+            rmem_session_run(session, m.id);
+            if (mutation_ == NOT_RUNNING)
+                session->refused[0] = 0;
+            if (s.runs_in[m.op])
+                s.times[m.op] = 2;                          // soon
+            s.runs_in[m.op] = uint8_t((m.session & 1) + 1); // names have the slot
+            s.runs_as[m.op] = m.id;
+            return false;
+        }
+        reply.value = execute(s, m.op);
         base_store_le64(&found.value[0], reply.value);
         rmem_session_keep(session, m.id, &found);
         return true;
@@ -426,7 +503,7 @@ private:
     template <class Emit>
     void evict(const State& s, Emit& emit) const {
         for (int slot = 0; slot < model::slots && s.evictions; slot++) {
-            if (!s.slot[slot].name)
+            if (!s.slot[slot].name || runs(s, slot))
                 continue;
             State next = s;
             next.evictions--;
@@ -454,7 +531,8 @@ void prove(model::Report& report, const std::string& name, const Bounds& bounds)
     report.result(
         seen.executed && seen.repeated && seen.stale && (seen.busy || bounds.limited) &&
             (ends ? seen.unknown > seen.unknown_done && seen.unknown_done : !seen.unknown) &&
-            (!bounds.takes_back || (seen.renewed && seen.too_late && seen.before)),
+            (!bounds.takes_back || (seen.renewed && seen.too_late && seen.before)) &&
+            (!bounds.runs || (seen.running && (seen.waits || !bounds.takes_back))),
         name + ": every outcome was met");
 }
 
@@ -470,8 +548,12 @@ int main() {
     prove(report, "one is, and the OPEN that renews is challenged", {0, 0, 1, true, 2});
     prove(report, "two are", {0, 0, 2, true});
     prove(report, "one is, and sessions end", {1, 0, 1, true});
+    prove(report, "calls run", {0, 0, 0, true, 0, true});
+    prove(report, "calls run, and sessions end", {1, 0, 0, true, 0, true});
+    prove(report, "calls run, and one is taken back", {0, 0, 1, true, 0, true});
     for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {
-        ExactlyOnce model({1, 0, uint8_t(mutation >= SAME_NAME), false},
+        const bool runs = mutation >= NOT_RUNNING;
+        ExactlyOnce model({1, 0, uint8_t(mutation >= SAME_NAME), false, 0, runs},
                           static_cast<Mutation>(mutation));
         auto out = model::Explorer<ExactlyOnce>(model, states_max).run();
         report.check(std::string("wrong: ") + mutation_names[mutation], out, true);

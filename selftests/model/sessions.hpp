@@ -24,6 +24,7 @@ constexpr uint32_t window_most = 4;
 struct Slot { // of struct rmem_session what matters
     uint8_t name, floor, executed, used, nonce, client, renewed, before;
     uint8_t found[window_most];
+    uint8_t refused, running;
 };
 
 // Names in a state are generation << 1 | slot.
@@ -52,6 +53,9 @@ struct Sessions {
             session.name = slot[i].name ? wire_name(slot[i].name) : RMEM_SESSION_NONE;
             session.floor = slot[i].floor;
             session.executed[0] = slot[i].executed;
+            session.refused[0] = slot[i].refused;
+            session.refused_id = slot[i].refused ? ~uint64_t{0} : 0; // so the map is looked at
+            session.running = slot[i].running;
             session.used = slot[i].used;
             session.nonce = slot[i].nonce;
             session.client[0] = slot[i].client;
@@ -129,9 +133,13 @@ private:
                   session.client[0],
                   rmem_session_is_renewed(&session),
                   session.before == RMEM_SESSION_NONE ? uint8_t{} : short_name(session.before),
-                  {}};
+                  {},
+                  0,
+                  0};
         for (uint32_t id = 0; id < session.replay_ids; id++)
             held.found[id] = uint8_t(base_load_le64(&session.found[id].value[0]));
+        held.refused = uint8_t(session.refused[0]);
+        held.running = uint8_t(session.running);
         return held;
     }
 };

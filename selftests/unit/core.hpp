@@ -14,5 +14,6 @@ extern "C" {
 #include "core/rmem/datagram.h"
 #include "core/rmem/node/call.h"
 #include "core/rmem/node/execute.h"
+#include "core/rmem/offload/run.h"
 }
 #pragma GCC diagnostic pop

@@ -13,7 +13,8 @@
 enum rmem_type_flag {
 	/* Executed in steps (node/call.h); travels alone in its datagram. */
 	RMEM_TYPE_SLOW = 0,
-	/* Executed at once (node/request.c), unless its range is too long; can share a datagram. */
+	/* Can share a datagram. Executed at once (node/request.c), unless its range is too long, or */
+	/* the type RUNS. */
 	RMEM_TYPE_FAST = 1 << 0,
 	/* Slow, yet short enough to run between the steps of another call. */
 	RMEM_TYPE_BRIEF = 1 << 12,
@@ -34,6 +35,7 @@ enum rmem_type_flag {
 	/* Data that the tag covers at every level; other data it covers at RMEM_FULL only. */
 	RMEM_TYPE_TAGGED = 1 << 4,
 	RMEM_TYPE_TAGGED_IN = RMEM_TYPE_DATA_IN | RMEM_TYPE_TAGGED,
+	RMEM_TYPE_TAGGED_BOTH = RMEM_TYPE_TAGGED_IN | RMEM_TYPE_DATA_OUT,
 
 	RMEM_TYPE_NO_MORE = 0,
 	/* A request's payload begins with head.op ranges. */
@@ -52,6 +54,9 @@ enum rmem_type_flag {
 	/* Changes an integer; head.op is an enum rmem_atomic_op. */
 	RMEM_TYPE_INTEGER = 1 << 11,
 	RMEM_TYPE_INTEGER_ONCE = RMEM_TYPE_INTEGER | RMEM_TYPE_ONCE,
+	/* Runs a function of an offload (offload/run.h); head.op is the function. */
+	RMEM_TYPE_RUNS = 1 << 14,
+	RMEM_TYPE_RUNS_ONCE = RMEM_TYPE_RUNS | RMEM_TYPE_ONCE,
 };
 
 /*
@@ -78,7 +83,9 @@ enum rmem_type_flag {
 	ROW(COPY,    "copy",     FAST,     CHANGES,  copy,      none,    NO_DATA,    COPIES,        COPY) \
 	ROW(PUBLISH, "publish",  BRIEF,    CHANGES,  named,     none,    NO_DATA,    NAMED_ONCE,    PUBLISH) \
 	ROW(LOOKUP,  "lookup",   BRIEF,    KEEPS,    named,     range,   NO_DATA,    NAMED,         LOOKUP) \
-	ROW(LIST,    "list",     SLOW,     KEEPS,    named,     listed,  NO_DATA,    NAMED,         LIST)
+	ROW(LIST,    "list",     SLOW,     KEEPS,    named,     listed,  NO_DATA,    NAMED,         LIST) \
+	ROW(QUERY,   "query",    FAST,     KEEPS,    none,      none,    TAGGED_BOTH, RUNS,         QUERY) \
+	ROW(CALL,    "call",     FAST,     CHANGES,  none,      found,   TAGGED_IN,  RUNS_ONCE,     CALL)
 /* clang-format on */
 
 struct rmem_type_row {
@@ -166,11 +173,23 @@ static inline bool rmem_type_copies(u8 type)
 	return rmem_type_flags(type) & RMEM_TYPE_COPIES;
 }
 
-/* True if len is a number of bytes that are copied, to the node, from it or inside of it. */
+static inline bool rmem_type_runs(u8 type)
+{
+	return rmem_type_flags(type) & RMEM_TYPE_RUNS;
+}
+
+/* True if the node keeps the result among those of the RMEM_REPLAY ids from the floor on. */
+static inline bool rmem_type_keeps_result(u8 type)
+{
+	return rmem_type_has_integer(type) || (rmem_type_runs(type) && rmem_type_changes(type));
+}
+
+/* True if len is a number of bytes that are copied, to memory, from it or inside of it. */
 static inline bool rmem_type_moves_bytes(u8 type)
 {
-	return rmem_type_flags(type) &
-	       (RMEM_TYPE_DATA_IN | RMEM_TYPE_DATA_OUT | RMEM_TYPE_COPIES);
+	return !rmem_type_runs(type) && rmem_type_flags(type) & (RMEM_TYPE_DATA_IN |
+								   RMEM_TYPE_DATA_OUT |
+								   RMEM_TYPE_COPIES);
 }
 
 static inline bool rmem_type_has_name(u8 type)

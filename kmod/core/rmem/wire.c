@@ -46,6 +46,8 @@ u32 rmem_wire_work_bytes(const struct rmem_head *head)
 {
 	if (head->type & RMEM_RESPONSE)
 		return 0;
+	if (rmem_type_runs(head->type))
+		return head->piece;
 	if (rmem_type_answers_data(head->type) || rmem_type_copies(head->type))
 		return head->len;
 	if (rmem_type_clears(head->type))
@@ -57,13 +59,13 @@ static bool wire_op_is_sound(const struct rmem_head *head)
 {
 	if (rmem_type_has_ranges(head->type))
 		return head->op && head->op <= RMEM_RANGES_MAX;
-	return rmem_type_has_integer(head->type) == !!head->op;
+	return rmem_type_runs(head->type) || rmem_type_has_integer(head->type) == !!head->op;
 }
 
 /* True if a request of this type can limit the bytes that an answer carries. */
 static bool wire_piece_is_told(u8 type)
 {
-	return rmem_type_answers_data(type) && rmem_type_is_cut(type);
+	return rmem_type_answers_data(type) && (rmem_type_is_cut(type) || rmem_type_runs(type));
 }
 
 bool rmem_wire_fields_are_sound(const struct rmem_head *head, bool response, u32 part)

@@ -17,7 +17,7 @@ struct rmem_head {
 	u8 integrity; /* enum rmem_integrity */
 	u8 status;
 	u8 attempt;
-	u8 op; /* enum rmem_atomic_op; READV, WRITEV: ranges */
+	u8 op; /* enum rmem_atomic_op; READV, WRITEV: ranges; QUERY, CALL: function */
 	bool more; /* RMEM_FLAGS_MORE */
 	bool plain; /* came without header and tag (plain.h), so space and boot are the session's */
 	u32 space;

@@ -23,7 +23,9 @@
 			 { RMEM_FAULT, "fault" }, { RMEM_PERM, "perm" },                           \
 			 { RMEM_INVALID, "invalid" }, { RMEM_NO_MEMORY, "no-memory" },     \
 			 { RMEM_CHALLENGE, "challenge" },                                         \
-			 { RMEM_EXISTS, "exists" }, { RMEM_NO_NAME, "no-name" })
+			 { RMEM_EXISTS, "exists" }, { RMEM_NO_NAME, "no-name" }, \
+			 { RMEM_NO_OFFLOAD, "no-offload" }, { RMEM_FAILED, "failed" },              \
+			 { RMEM_OVER_BUDGET, "over-budget" })
 
 #define rmem_trace_result(result)                                                                  \
 	__print_symbolic(result, { RMEM_CLIENT_OK, "ok" }, { RMEM_CLIENT_LOST, "lost" },           \

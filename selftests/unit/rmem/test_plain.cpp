@@ -110,8 +110,7 @@ TEST_F(Plain, EveryTypeThatFitsComesBackAndNoOther) {
     for (uint8_t request : requests) {
         for (uint8_t direction : {0, RMEM_RESPONSE}) {
             Message m = message(request | direction);
-            bool fits =
-                rmem_type_may_share(request) && request != RMEM_ZERO && request != RMEM_DISCARD;
+            bool fits = rmem_type_may_share(request) && !rmem_type_clears(request);
             EXPECT_EQ(rmem_plain_fits(&m.head), fits) << int(request);
             Read in = read(record_of({m}), direction != 0);
             EXPECT_EQ(in.verdict, fits ? RMEM_WIRE_GOOD : RMEM_WIRE_TYPE) << int(request);

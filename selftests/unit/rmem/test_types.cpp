@@ -41,17 +41,19 @@ TEST(Types, RowsAreConsistent) {
     for (uint8_t type : requests) {
         const rmem_type_row& row = row_of(type);
         SCOPED_TRACE(row.name);
-        EXPECT_FALSE(rmem_type_answers_data(type) && rmem_type_brings_data(type));
+        EXPECT_LE(rmem_type_answers_data(type) && rmem_type_brings_data(type),
+                  rmem_type_runs(type));
         EXPECT_FALSE(rmem_type_answers_data(type) && rmem_type_needs_mark(type))
             << "the data would have to be kept for copies of the request";
         EXPECT_FALSE(rmem_type_answers_data(type) && row.answer_bytes)
             << "an answer's data is alone";
         EXPECT_FALSE(rmem_type_has_ranges(type) && row.request_bytes);
         EXPECT_FALSE(rmem_type_has_ranges(type) && rmem_type_has_integer(type)) << "one op";
-        EXPECT_LE(rmem_type_brings_data(type), rmem_type_changes(type));
+        EXPECT_LE(rmem_type_brings_data(type), rmem_type_changes(type) || rmem_type_runs(type));
         EXPECT_LE(rmem_type_is_cut(type),
                   rmem_type_answers_data(type) || rmem_type_brings_data(type));
-        if (rmem_type_has_integer(type)) {
+        EXPECT_FALSE(rmem_type_runs(type) && !(row.flags & RMEM_TYPE_TAGGED));
+        if (rmem_type_keeps_result(type)) {
             EXPECT_EQ(row.answer_bytes, sizeof(rmem_found)) << "what a session keeps";
         }
         EXPECT_FALSE(rmem_type_is_brief(type) && rmem_type_may_share(type));
@@ -82,18 +84,21 @@ TEST(Types, SetsMatchTheSpecification) {
                 names += std::string(names.empty() ? "" : " ") + row_of(type).name;
         return names;
     };
-    EXPECT_EQ(those(rmem_type_may_share), "read write discard zero atomic put readv writev copy");
+    EXPECT_EQ(those(rmem_type_may_share),
+              "read write discard zero atomic put readv writev copy query call");
     EXPECT_EQ(those(rmem_type_changes), "alloc free write discard zero atomic put writev copy "
-                                        "publish");
-    EXPECT_EQ(those(rmem_type_answers_data), "read readv");
-    EXPECT_EQ(those(rmem_type_brings_data), "write put writev");
+                                        "publish call");
+    EXPECT_EQ(those(rmem_type_answers_data), "read readv query");
+    EXPECT_EQ(those(rmem_type_brings_data), "write put writev query call");
     EXPECT_EQ(those(rmem_type_needs_mark), those(rmem_type_changes));
     EXPECT_EQ(those(rmem_type_moves_bytes), "read write put readv writev copy");
     EXPECT_EQ(those(rmem_type_is_brief), "open close fence publish lookup");
     EXPECT_EQ(those(rmem_type_is_of_session), "open close");
     EXPECT_EQ(those(rmem_type_has_ranges), "readv writev");
     EXPECT_EQ(those(rmem_type_has_integer), "atomic put");
-    EXPECT_EQ(those(rmem_type_is_exactly_once), "atomic put publish");
+    EXPECT_EQ(those(rmem_type_is_exactly_once), "atomic put publish call");
+    EXPECT_EQ(those(rmem_type_runs), "query call");
+    EXPECT_EQ(those(rmem_type_keeps_result), "atomic put call");
     EXPECT_EQ(those(rmem_type_is_cut), "read write");
     EXPECT_EQ(those(rmem_type_copies), "copy");
     EXPECT_EQ(those(rmem_type_clears), "discard zero");
@@ -125,8 +130,9 @@ TEST(Types, PayloadAndTagFollowTheRow) {
         head.integrity = RMEM_DIGEST;
         data = row.flags & RMEM_TYPE_DATA_OUT ? data_bytes : 0;
         EXPECT_EQ(rmem_wire_payload_bytes(&head), row.answer_bytes + data);
-        EXPECT_EQ(rmem_wire_tagged_bytes(&head), row.answer_bytes);
-        EXPECT_EQ(rmem_wire_has_digest(&head), data != 0);
+        tagged = row.flags & RMEM_TYPE_TAGGED ? data : 0;
+        EXPECT_EQ(rmem_wire_tagged_bytes(&head), row.answer_bytes + tagged);
+        EXPECT_EQ(rmem_wire_has_digest(&head), data != tagged);
         head.status = RMEM_FAULT;
         EXPECT_EQ(rmem_wire_payload_bytes(&head), 0u);
     }

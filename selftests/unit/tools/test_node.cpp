@@ -101,7 +101,7 @@ protected:
     void handle(rmem_head head, std::uint16_t port, Answers& answers, const void* payload = nullptr,
                 std::size_t bytes = 0) {
         std::vector<std::uint8_t> datagram(RMEM_HEADS_BYTES(1) + bytes);
-        head.space = space;
+        head.space = head.space ? head.space : space;
         head.boot = head.type == RMEM_OPEN ? 0 : 7;
         rmem_datagram_build_one(datagram.data(), &head, &key_, payload);
         if (bytes)
@@ -110,13 +110,14 @@ protected:
     }
 
     void send_open(std::uint16_t port, std::uint16_t datagram_bytes, rmem_integrity integrity,
-                   Answers& answers) {
+                   Answers& answers, std::uint32_t to = space) {
         rmem_open open{};
         open.client[0] = static_cast<std::uint8_t>(port);
         open.integrity = integrity;
         base_store_le16(&open.datagram_bytes, datagram_bytes);
         rmem_head head{};
         head.type = RMEM_OPEN;
+        head.space = to;
         head.integrity = integrity;
         head.id = 1;
         head.len = sizeof(open);
@@ -381,13 +382,14 @@ TEST_F(Operated, ADeletedKeyIsKeptForTheRequestsThatFoundIt) {
 TEST_F(Operated, OthersOpenSessionsBetweenTheStepsOfADeletion) {
     std::uint64_t session = open(1, 8972, RMEM_DIGEST);
     alloc(session, 1);
+    node_.add_space(space + 1, key, 0);
     start();
     Answers answers;
     bool opened = false;
     EXPECT_EQ(operate([&](const auto& between) {
                   node_.del_space(space, true, [&](const rmem_node_call& under_way) {
                       if (!std::exchange(opened, true))
-                          send_open(2, 8972, RMEM_LINK, answers);
+                          send_open(2, 8972, RMEM_LINK, answers, space + 1);
                       between(under_way);
                       EXPECT_EQ(slow_.replies.size(), 1U);
                   });

@@ -136,7 +136,7 @@ static void client_busy(struct rmem_client *c, struct rmem_op *op, u32 first, u3
 void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, u64 now_ns)
 {
 	struct rmem_op *op = tx->op;
-	u32 part;
+	u32 part, end;
 
 	if (!op) {
 		c->own_deadline_ns = now_ns + UNSENT_NS;
@@ -148,9 +148,10 @@ void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, 
 	/* Its data might not be lent, and several parts have no room for it. */
 	if (op->type == RMEM_WRITE && tx->head.piece)
 		op->single = true;
-	if (rmem_op_recall(c, op, part,
-			   tx->head.piece ? part + (tx->head.len + op->piece - 1) / op->piece
-					  : part + 1))
+	end = rmem_op_is_cut(op) && tx->head.piece ?
+		      part + (tx->head.len + op->piece - 1) / op->piece :
+		      part + 1;
+	if (rmem_op_recall(c, op, part, end))
 		client_delay(c, op, now_ns + UNSENT_NS);
 }
 
@@ -330,6 +331,12 @@ static void client_take_found(struct rmem_op *op, const void *payload)
 	struct rmem_found found;
 
 	base_copy(&found, payload, sizeof(found));
+	if (op->type == RMEM_CALL) {
+		op->call.found[0] = base_load_le64(&found.value[0]);
+		op->call.found[1] = base_load_le64(&found.value[1]);
+		op->call.result_bytes = sizeof(found);
+		return;
+	}
 	if (op->type == RMEM_PUT) {
 		op->put.found = base_load_le64(&found.value[0]);
 		return;
@@ -388,6 +395,8 @@ static void client_refused(struct rmem_client *c, struct rmem_op *op, u32 part, 
 			   const struct rmem_head *head, u8 status, struct rmem_client_rx *rx)
 {
 	op->status = status;
+	if (rmem_type_runs(op->type))
+		op->call.part = head->offset;
 	if (op->type == RMEM_WRITE) {
 		client_part_ends(c, op, head->attempt, part, now_ns, rx);
 		return;
@@ -404,7 +413,8 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 
 	if (op->type == RMEM_READ)
 		part = client_read_part(op, head);
-	if (op->type == RMEM_READV && head->len != op->len)
+	if ((op->type == RMEM_READV && head->len != op->len) ||
+	    (op->type == RMEM_QUERY && head->len > op->call.room_bytes))
 		part = op->parts;
 	if (part >= op->parts || (damaged && !rmem_type_answers_data(op->type))) {
 		c->count.bad++;
@@ -424,8 +434,10 @@ static void client_receive_ok(struct rmem_client *c, struct rmem_op *op, u64 now
 		client_refused(c, op, part, now_ns, head, RMEM_INVALID, rx);
 		return;
 	}
-	if (rmem_type_has_integer(op->type))
+	if (rmem_type_keeps_result(op->type))
 		client_take_found(op, payload);
+	else if (rmem_type_runs(op->type))
+		op->call.result_bytes = head->len;
 	client_answered(c, op, part, now_ns, head, rx);
 }
 

@@ -9,7 +9,7 @@
  *   timer            --rmem_client_expire()--+-> lost ops wait again
  *
  * An op is one READ, WRITE, DISCARD, ZERO, ATOMIC, PUT, READV, WRITEV, COPY, FENCE, ALLOC, FREE,
- * PUBLISH, LOOKUP or LIST.
+ * PUBLISH, LOOKUP, LIST, QUERY or CALL.
  * Its memory is the caller's, embedded in the caller's request, and the channel's from submit
  * until it is reported finished. A WRITE takes one id per packet; the others one.
  * A retry sends the whole op again, but for the parts already answered.
@@ -51,7 +51,7 @@ enum rmem_client_result {
 	RMEM_CLIENT_REFUSED, /* the node said no; op->status has its word */
 	RMEM_CLIENT_TIMEOUT, /* fail_after passed */
 	RMEM_CLIENT_CANCELLED,
-	RMEM_CLIENT_UNKNOWN, /* ATOMIC, PUT, PUBLISH: session ended; executed once or never */
+	RMEM_CLIENT_UNKNOWN, /* ATOMIC, PUT, PUBLISH, CALL: session ended; executed once or never */
 };
 
 /* ALLOC's and FREE's payloads, in the host's byte order. */
@@ -106,6 +106,15 @@ struct rmem_op_name {
 	struct rmem_listed *listed; /* LIST: the same, for the answer as it is on the wire */
 };
 
+/* QUERY's and CALL's; the op's addr is the offload's id, its data the arguments. */
+struct rmem_op_call {
+	u32 room_bytes;	  /* QUERY: for the result, up to rmem_client_vector_bytes() */
+	u32 result_bytes; /* the answer: QUERY's data, CALL's found */
+	u64 found[2];
+	u32 part;    /* refused as FAILED: the errno; OVER_BUDGET: us used */
+	u8 function; /* below RMEM_FUNCTIONS_MAX */
+};
+
 struct rmem_op_ops;
 
 struct rmem_op {
@@ -117,7 +126,7 @@ struct rmem_op {
 	 * READ, WRITE: 1 .. RMEM_OP_BYTES_MAX; DISCARD, ZERO: .. RMEM_ZERO_BYTES_MAX;
 	 * ATOMIC: 4, 8, 16; PUT: .. rmem_client_put_bytes(); FENCE: 0;
 	 * READV, WRITEV: of all ranges, rmem_client_vector_bytes() says how many;
-	 * COPY: .. RMEM_COPY_BYTES_MAX, to addr
+	 * COPY: .. RMEM_COPY_BYTES_MAX, to addr; QUERY, CALL: 0 .. RMEM_ARGS_BYTES_MAX
 	 */
 	u32 len;
 	u8 type; /* enum rmem_type */
@@ -159,6 +168,7 @@ struct rmem_op {
 		struct rmem_op_put put;	      /* PUT: the same */
 		struct rmem_op_vector vector; /* READV, WRITEV: the caller's */
 		struct rmem_op_copy copy;     /* COPY: the caller's */
+		struct rmem_op_call call;     /* QUERY, CALL: the caller's, but for the answer */
 		struct rmem_op_name name;     /* PUBLISH, LOOKUP, LIST: the same, but for */
 					      /* the answer */
 	};
@@ -212,7 +222,7 @@ struct rmem_client_tx {
 	struct rmem_head head; /* digest not filled in */
 	struct rmem_op *op;    /* NULL: the channel's own (OPEN, CLOSE) */
 	u32 data_offset;       /* WRITE: into the op's data */
-	u32 data_bytes;	       /* WRITE, PUT, WRITEV; 0 otherwise */
+	u32 data_bytes;	       /* WRITE, PUT, WRITEV, QUERY, CALL; 0 otherwise */
 	u32 payload_bytes;     /* OPEN, ALLOC, FREE, ATOMIC, PUT, COPY: their wire form, payload; */
 			       /* READV, WRITEV: their ranges, PUBLISH, LOOKUP, LIST: */
 			       /* their name, which are the op's */
@@ -317,7 +327,7 @@ void rmem_client_submit(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
  * after open, close, submit, receive, expire, cancel, and when iwnd opened (rmem_incast_next()).
  * After RMEM_ROW_MAX messages it is false once; then rmem_client_deadline() is now.
  * Messages of one such row of calls can share datagrams (rmem_bundle_joins()) if their op has
- * op->parts: READ, WRITE, ATOMIC, PUT, READV, WRITEV, COPY.
+ * op->parts: READ, WRITE, ATOMIC, PUT, READV, WRITEV, COPY, QUERY, CALL.
  */
 bool rmem_client_next(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx);
 /* Before a row: limit it to `messages` messages of ops. OPEN and CLOSE need no room. */
@@ -371,7 +381,8 @@ void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, 
 /* The meaning of a received message. */
 struct rmem_client_rx {
 	bool accepted;	    /* else: not for us any more; ignore */
-	struct rmem_op *op; /* READ data to be copied: data_bytes of payload to data_offset; */
+	/* Data of a READ, READV or QUERY to be copied: data_bytes of payload to data_offset. */
+	struct rmem_op *op;
 	u32 data_offset;
 	u32 data_bytes;
 	struct rmem_op *finished; /* ops that ended, linked by next; result below */
@@ -381,7 +392,7 @@ struct rmem_client_rx {
 /*
  * head has parsed as a response and its tag has verified, or it is plain (plain.h) and came from
  * where the session's OPEN was answered; space is this session's then. damaged: its payload
- * didn't verify. payload: of OPEN, ALLOC, LOOKUP, LIST, ATOMIC and PUT responses that are RMEM_OK,
+ * didn't verify. payload: of OPEN, ALLOC, LOOKUP, LIST, ATOMIC, PUT and CALL responses that are OK,
  * at any alignment; not looked at else. If rx->op is set the caller copies the data before it looks
  * at finished.
  */

@@ -161,7 +161,8 @@ u32 rmem_op_recall(struct rmem_client *c, struct rmem_op *op, u32 first, u32 end
 		rmem_op_bit_clear(op->flying, part);
 		op->flying_parts--;
 		packets++;
-		bytes += rmem_op_bytes(op, part, part + 1);
+		bytes += rmem_type_runs(op->type) ? op->iwnd_bytes :
+						    rmem_op_bytes(op, part, part + 1);
 	}
 	if (!packets)
 		return 0;

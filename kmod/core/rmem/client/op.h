@@ -5,7 +5,8 @@
  *
  * A READ or WRITE is cut into parts of piece bytes, the last one can be shorter. A part is wanted
  * (to be sent in this attempt), flying, or done. An ATOMIC, PUT, READV, WRITEV or COPY is one part
- * of any length. The other ops have one part, too, but take the node longer than a packet does.
+ * of any length. The other ops have one part, too, but take the node longer than a packet does. So
+ * do QUERY and CALL: their answers tell nothing of the path.
  */
 #ifndef REMORA_RMEM_OP_H
 #define REMORA_RMEM_OP_H
@@ -50,7 +51,8 @@ static inline bool rmem_op_is_cut(const struct rmem_op *op)
 
 static inline bool rmem_op_has_parts(const struct rmem_op *op)
 {
-	return rmem_type_may_share(op->type) && !rmem_type_clears(op->type);
+	return rmem_type_may_share(op->type) && !rmem_type_clears(op->type) &&
+	       !rmem_type_runs(op->type);
 }
 
 /* Ids it takes. */

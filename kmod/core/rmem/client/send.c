@@ -9,9 +9,9 @@
  * that have some go first: ids come back as the oldest of them ends, which might have to be sent
  * again.
  *
- * An ATOMIC or PUT must be near the floor (RMEM_REPLAY). One that isn't is held, and those behind
- * it go on: one slow op that holds the floor down would otherwise stop all others. Both wait within
- * bounds. Others get ids while an op is out that was older than the one held; once the floor
+ * An ATOMIC, PUT or CALL must be near the floor (RMEM_REPLAY). One that isn't is held, and those
+ * behind it go on: one slow op that holds the floor down would otherwise stop all others. Both wait
+ * within bounds. Others get ids while an op is out that was older than the one held; once the floor
  * has passed those, nobody does before the one held, which then waits for one row of answers.
  *
  * A row of rmem_client_next() ends after RMEM_ROW_MAX messages, so that neither the lock nor a
@@ -174,6 +174,10 @@ static void send_build(const struct rmem_client *c, struct rmem_client_tx *tx, s
 	head->piece = op->type == RMEM_READ || (op->type == RMEM_WRITE && bytes > op->piece) ?
 			      op->piece : 0;
 	head->op = 0;
+	if (rmem_type_runs(op->type)) {
+		head->op = op->call.function;
+		head->piece = op->type == RMEM_QUERY ? (u16)op->call.room_bytes : 0;
+	}
 	tx->op = op;
 	tx->data_offset = part * op->piece;
 	tx->data_bytes = rmem_type_brings_data(op->type) ? bytes : 0;
@@ -185,7 +189,7 @@ static void send_build(const struct rmem_client *c, struct rmem_client_tx *tx, s
 /* The node has a place for its result when the floor has come near. */
 static bool send_is_far_ahead(const struct rmem_client *c, const struct rmem_op *op)
 {
-	return rmem_type_has_integer(op->type) && rmem_seq_span(&c->seq) >= RMEM_REPLAY;
+	return rmem_type_keeps_result(op->type) && rmem_seq_span(&c->seq) >= RMEM_REPLAY;
 }
 
 /* Ids of this session; those of parts done in an earlier one are never sent. */
@@ -348,6 +352,14 @@ static u32 send_parts_end(const struct rmem_client *c, const struct rmem_op *op,
 	return op->type == RMEM_READ ? end : base_min(end, part + RMEM_LENT_PARTS_MAX);
 }
 
+/* Data that the answer can bring, for so many bytes of the op. */
+static u32 send_answer_bytes(const struct rmem_op *op, u32 bytes)
+{
+	if (!rmem_type_answers_data(op->type))
+		return 0;
+	return rmem_type_runs(op->type) ? op->call.room_bytes : bytes;
+}
+
 /*
  * One packet: parts of a READ or WRITE, or the other op. One request asks for as many parts as fit
  * into cwnd, but READ_PARTS_LEAST at least: a request for each packet would cost more. While the
@@ -365,7 +377,7 @@ static bool send_op(struct rmem_client *c, struct rmem_op *op, u32 part, u64 now
 	if (end > part + most)
 		end = part + most;
 	bytes = rmem_op_bytes(op, part, end);
-	if (!send_admit(c, op, now_ns, end - part, rmem_type_answers_data(op->type) ? bytes : 0))
+	if (!send_admit(c, op, now_ns, end - part, send_answer_bytes(op, bytes)))
 		return false;
 	op->lent |= rmem_client_lends(c, op);
 	for (i = part; i < end; i++)

@@ -457,10 +457,43 @@ static void call_zero_admit(struct rmem_node *node, struct rmem_node_call *call)
 
 /* ---- FENCE ---------------------------------------------------------------------------------- */
 
+/* Calls of offloads have numbers. So a FENCE that comes again waits for no more than before. */
+static bool call_fence_is_passed(const struct rmem_node *node, const struct rmem_node_call *call,
+				 const struct rmem_session *session)
+{
+	return !rmem_running_has_older(rmem_node_running(node), call->memory,
+				       session->fence_number);
+}
+
+static void call_fence_await(struct rmem_node *node, struct rmem_node_call *call)
+{
+	const struct rmem_session *session = call_admitted(node, call);
+
+	if (!session)
+		rmem_call_finish(node, call, RMEM_NODE_NO_SESSION);
+	else if (call_fence_is_passed(node, call, session))
+		rmem_call_finish(node, call, RMEM_NODE_OK);
+	else
+		rmem_call_await(node, call, call_fence_await, call->slot);
+}
+
+static void call_fence_note(struct rmem_node *node, struct rmem_node_call *call)
+{
+	struct rmem_session *session = call_admitted(node, call);
+
+	if (session) {
+		session->fence_id = call->head.id;
+		session->fence_number = __atomic_load_n(&rmem_node_running(node)->next,
+							__ATOMIC_ACQUIRE);
+	}
+	call_fence_await(node, call);
+}
+
 /*
  * A request is executed in one hold of its slot's lock, so after a hold of each lock all earlier
- * requests are done. Slots that are unused, or come into use from now on, have no earlier ones, and
- * sessions of another memory have none that concern this one.
+ * requests are done, or calls that have a number. Slots that are unused, or come into use from
+ * now on, have no earlier ones, and sessions of another memory have none that concern this one,
+ * but for calls, which the run table knows by memory.
  */
 static void call_fence_pass(struct rmem_node *node, struct rmem_node_call *call)
 {
@@ -469,17 +502,24 @@ static void call_fence_pass(struct rmem_node *node, struct rmem_node_call *call)
 	for (; call->at < node->sessions.slots && left; call->at++, left--) {
 		const struct rmem_session *session = &node->sessions.slot[call->at];
 
-		if (session->name == RMEM_SESSION_NONE || session->place.memory != call->memory)
+		if (session->name == RMEM_SESSION_NONE ||
+		    (session->place.memory != call->memory && !rmem_node_running(node)))
 			continue;
 		rmem_call_go_on(call, call_fence_pass, call->at++);
 		return;
 	}
-	if (call->at == node->sessions.slots)
-		rmem_call_finish(node, call, RMEM_NODE_OK);
-	else
+	if (call->at < node->sessions.slots)
 		rmem_call_go_on(call, call_fence_pass, RMEM_CALL_NO_SLOT);
+	else if (rmem_node_running(node))
+		rmem_call_go_on(call, call_fence_note, rmem_call_slot(node, call));
+	else
+		rmem_call_finish(node, call, RMEM_NODE_OK);
 }
 
+/*
+ * A session's FENCEs wait one after the other, so that later ones don't move the note of one that
+ * waits. One that comes again finds its own note, or a later one's, which counts for it, too.
+ */
 static void call_fence_admit(struct rmem_node *node, struct rmem_node_call *call)
 {
 	struct rmem_session *session = NULL;
@@ -487,10 +527,14 @@ static void call_fence_admit(struct rmem_node *node, struct rmem_node_call *call
 
 	if (reason == RMEM_NODE_OK && (call->head.addr || call->head.len))
 		reason = RMEM_NODE_LENGTH;
-	if (reason == RMEM_NODE_OK)
-		rmem_call_go_on(call, call_fence_pass, RMEM_CALL_NO_SLOT);
-	else
+	if (reason != RMEM_NODE_OK)
 		rmem_call_finish(node, call, reason);
+	else if (session->fence_id && !call_fence_is_passed(node, call, session))
+		rmem_call_await(node, call, call_fence_admit, call->slot);
+	else if (session->fence_id >= call->head.id)
+		rmem_call_finish(node, call, RMEM_NODE_OK);
+	else
+		rmem_call_go_on(call, call_fence_pass, RMEM_CALL_NO_SLOT);
 }
 
 /* ---- a space is cleared, or all of them ----------------------------------------------------- */
@@ -528,8 +572,19 @@ static void call_clear_find_region(struct rmem_node *node, struct rmem_node_call
 
 static void call_clear_find_session(struct rmem_node *node, struct rmem_node_call *call);
 
+/*
+ * Nothing but calls of offloads can go on meanwhile: no session begins. Each of this session's ends
+ * in its next round, and no other begins.
+ */
 static void call_clear_session(struct rmem_node *node, struct rmem_node_call *call)
 {
+	struct rmem_session *session = &node->sessions.slot[call->slot];
+
+	session->drains_ns = ~0ULL;
+	__atomic_store_n(&session->stops, true, __ATOMIC_RELAXED);
+	call->waits = session->running;
+	if (call->waits)
+		return;
 	rmem_sessions_close(&node->sessions, call->slot);
 	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
 }
@@ -628,7 +683,9 @@ bool rmem_node_call_enter(const struct rmem_node *node, const struct rmem_node_c
 	if (!under_way->divisible || !space)
 		return false;
 	rmem_spaces_place(&node->spaces, space, &place);
-	if (!rmem_type_is_of_session(head->type) && place.memory == under_way->memory)
+	/* No session begins in a space that is being cleared: it would outlast the space. */
+	if (place.memory == under_way->memory &&
+	    (!rmem_type_is_of_session(head->type) || !under_way->head.type))
 		return false;
 	/* Renewed, the session could write to pages that its FREE has yet to take. */
 	if (head->type == RMEM_OPEN && under_way->head.type == RMEM_FREE &&

@@ -9,7 +9,8 @@
  *   CLOSE   end the session
  *   ALLOC   admit | reserve and enter pages, some a step | mark
  *   FREE    admit | remove pages, some a step | mark
- *   FENCE   admit | each slot's lock once, so that requests under way have ended
+ *   FENCE   admit | each slot's lock once, so that requests under way have ended | note which
+ *           calls of offloads had begun | wait for these
  *   PUBLISH, LOOKUP   at once, in the session's slot lock
  *   LIST              walks over all regions
  *   ZERO    admit, free whole pages | clear parts of others, some a step | mark
@@ -27,6 +28,12 @@
  *   OPEN               1.  2.  end                               (another tenant's)
  *   OPEN                                   1.  put off           1.  2.  3.  end
  *
+ * A session that calls of offloads run in (offload/run.h) is neither renewed nor ended. OPEN and
+ * CLOSE have it drain, so that no more begin, and a cleared space has them stopped. They wait for
+ * a moment, as a FENCE does for the calls that it noted; then they are dropped, and find their
+ * drained session, or note, when their client asks again. So nobody holds the call lock for as long
+ * as other clients' programs run.
+ *
  * A brief call is put off before it would end a session that owes regions, for those are given
  * back by a call of their own. So each step finds regions and spaces as the last one left them. The
  * session might have been renewed, or have ended. A copy of a request that comes while it is being
@@ -36,6 +43,9 @@
 #define REMORA_RMEM_NODE_CALL_H
 
 #include "core/rmem/node/node.h"
+
+/* Times that a request's call has calls of offloads run on, before it is dropped; about 3 ms. */
+#define RMEM_CALL_AWAITS 16U
 
 /* In their wire form. */
 union rmem_node_payload {
@@ -58,6 +68,8 @@ struct rmem_node_call {
 	union rmem_node_payload out;
 	struct rmem_head head; /* as begun; of type 0 if it is nobody's request */
 	bool divisible; /* rmem_node_call_enter() can begin another before the next step */
+	bool waits;	/* the caller has calls of offloads run on before the next step */
+	u8 awaits;	/* how often it did */
 	bool entered;	/* between another call's steps */
 	u64 freeing;	/* entered: the session, by its origin, whose FREE is under way; or 0 */
 	bool put_off;	/* once ended: nothing is answered; begin again after the other call */

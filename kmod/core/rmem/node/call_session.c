@@ -184,6 +184,11 @@ static void call_open_supersede(struct rmem_node *node, struct rmem_node_call *c
 	if (!(renews && rmem_peer_equal(&session->peer, &call->peer)) &&
 	    !call_open_meets_challenge(node, call))
 		return;
+	if (session->running) {
+		rmem_session_drain(session, call->now_ns);
+		rmem_call_await(node, call, rmem_call_open, RMEM_CALL_NO_SLOT);
+		return;
+	}
 	if (!renews) {
 		call_end_session(node, call, rmem_call_open);
 		return;
@@ -240,12 +245,16 @@ void rmem_call_close(struct rmem_node *node, struct rmem_node_call *call)
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
 
-	if (reason == RMEM_NODE_OK)
+	if (reason == RMEM_NODE_OK && session->running) {
+		rmem_session_drain(session, call->now_ns);
+		rmem_call_await(node, call, rmem_call_close, call->slot);
+	} else if (reason == RMEM_NODE_OK) {
 		call_end_session(node, call, call_close_done);
-	else if (reason == RMEM_NODE_PEER)
+	} else if (reason == RMEM_NODE_PEER) {
 		rmem_call_finish_silently(node, call, reason); /* its client would believe it */
-	else
+	} else {
 		rmem_call_finish(node, call, reason);
+	}
 }
 
 /* ---- sessions that owe memory expire --------------------------------------------------------- */

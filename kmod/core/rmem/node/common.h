@@ -20,6 +20,13 @@ void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head
 		      enum rmem_node_reason reason, struct rmem_answer *answer);
 
 /*
+ * Answers a QUERY or CALL of answer->session with a refusal. That of a CALL is kept: offloads come
+ * and go, and a late copy of a refused CALL might be executed else. BUSY isn't kept. Slot lock.
+ */
+void rmem_node_refuse_call(struct rmem_node *node, const struct rmem_head *head,
+			   enum rmem_node_reason reason, u32 part, struct rmem_answer *answer);
+
+/*
  * DISCARD and ZERO. Whole pages go back; of a page that the range only
  * cuts (the first, the last) a ZERO has its bytes cleared by the caller. Slot lock.
  */

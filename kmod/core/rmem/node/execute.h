@@ -6,6 +6,7 @@
  *      |
  *   rmem_execute()  COPY_IN SCATTER PUT     ops->copy()  payload -> pages
  *      |            FILL COPY ATOMIC        ops->at()    pages, integers
+ *      |            RUN                     ops->run()   into the run table
  *      |            SEND_OUT GATHER         ops->answer() reads the pages by rmem_execute_next()
  *      |
  *      '--------->  ops->answer()           under the lock that the request was decided under
@@ -40,6 +41,11 @@ struct rmem_execute_ops {
 	 * nothing was added, for want of room, or since data->gone.
 	 */
 	bool (*answer)(void *carrier, struct rmem_answer *answer, struct rmem_execute_data *data);
+	/*
+	 * A QUERY or CALL: rmem_run_admit(), and if that permits it, its arguments' copy and
+	 * rmem_run_begin(). False: answer refuses it. NULL where node->running is.
+	 */
+	bool (*run)(void *carrier, const struct rmem_head *head, struct rmem_answer *answer);
 };
 
 static inline void rmem_execute_begin(struct rmem_execute_data *data)
@@ -182,6 +188,10 @@ rmem_execute(struct rmem_node *node, const struct rmem_execute_ops *ops, void *c
 	case RMEM_ACT_COPY:
 		rmem_execute_copy(ops, carrier, answer);
 		rmem_node_done(answer);
+		break;
+	case RMEM_ACT_RUN:
+		if (ops->run && ops->run(carrier, head, answer))
+			return;
 		break;
 	case RMEM_ACT_REPLY:
 		break;

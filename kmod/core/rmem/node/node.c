@@ -99,6 +99,7 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	rmem_names_init(&node->names, memory + layout.names, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
 			   node_window_of(config), base_mix64(config->boot), &secret);
+	node->running = NULL;
 	node->has_16 = rmem_atomic_has_16();
 }
 
@@ -253,6 +254,8 @@ enum rmem_node_reason rmem_node_judge(struct rmem_session *session, const struct
 		return RMEM_NODE_REPEATED;
 	case RMEM_SESSION_REFUSED:
 		return RMEM_NODE_FAULT;
+	case RMEM_SESSION_RUNNING:
+		return RMEM_NODE_RUNNING;
 	case RMEM_SESSION_STALE:
 		return RMEM_NODE_STALE;
 	default:

@@ -6,6 +6,7 @@
  *      |
  *      |-- types of path FAST (types.h):     fast path, any CPU, softirq
  *      |     lock slot(head) { rmem_node_request -> answer; rmem_execute (execute.h) }
+ *      |       '-- QUERY, CALL:              into the run table (offload/run.h)
  *      |
  *      `-- rmem_node_is_slow():        slow path: call.h
  *          the others, and ZERO if it would take long
@@ -36,6 +37,7 @@
 #include "core/rmem/node/atomic.h"
 #include "core/rmem/node/name.h"
 #include "core/rmem/node/pool.h"
+#include "core/rmem/node/running.h"
 #include "core/rmem/node/session.h"
 #include "core/rmem/node/space.h"
 #include "core/rmem/node/table.h"
@@ -76,8 +78,15 @@ struct rmem_node {
 	struct rmem_spaces spaces;
 	struct rmem_names names;
 	struct rmem_sessions sessions;
+	struct rmem_running *running; /* calls of offloads; NULL: none was ever loaded; atomic */
 	bool has_16; /* rmem_atomic_has_16() */
 };
+
+static inline struct rmem_running *rmem_node_running(const struct rmem_node *node)
+{
+	/* Pairs with rmem_run_init(). */
+	return __atomic_load_n(&node->running, __ATOMIC_ACQUIRE);
+}
 
 /* state: rmem_node_state_bytes() of memory, not cleared. All pages count as not yet zeroed. */
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state);
@@ -135,6 +144,7 @@ enum rmem_node_action {
 	RMEM_ACT_GATHER,   /* send reply, with the data of each rmem_node_range() */
 	RMEM_ACT_SCATTER,  /* copy data to each rmem_node_range(), rmem_node_done(), send reply */
 	RMEM_ACT_COPY,	   /* copy each rmem_node_stretch(), rmem_node_done(), send reply */
+	RMEM_ACT_RUN,	   /* rmem_run_admit(); a QUERY or CALL is answered when it has ended */
 };
 
 /* Their names, as __print_symbolic() takes them. */
@@ -142,7 +152,8 @@ enum rmem_node_action {
 	{ RMEM_ACT_DROP, "drop" }, { RMEM_ACT_REPLY, "reply" }, { RMEM_ACT_COPY_IN, "copy-in" },   \
 	{ RMEM_ACT_FILL, "fill" }, { RMEM_ACT_ATOMIC, "atomic" },                                  \
 	{ RMEM_ACT_SEND_OUT, "send-out" }, { RMEM_ACT_PUT, "put" },                                \
-	{ RMEM_ACT_GATHER, "gather" }, { RMEM_ACT_SCATTER, "scatter" }, { RMEM_ACT_COPY, "copy" }
+	{ RMEM_ACT_GATHER, "gather" }, { RMEM_ACT_SCATTER, "scatter" }, { RMEM_ACT_COPY, "copy" }, \
+	{ RMEM_ACT_RUN, "run" }
 
 /* Why a request was refused or not executed; one counter each. Stable order: they are in uapi. */
 enum rmem_node_reason {
@@ -162,6 +173,10 @@ enum rmem_node_reason {
 	RMEM_NODE_CHALLENGE,  /* OPEN without a valid challenge */
 	RMEM_NODE_EXISTS,     /* PUBLISH of a name that the space has */
 	RMEM_NODE_NO_NAME,    /* the space has no such name */
+	RMEM_NODE_RUNNING,    /* a copy of a call that runs */
+	RMEM_NODE_NO_OFFLOAD, /* none of that id for the caller */
+	RMEM_NODE_FAILED,     /* the function ended with an error */
+	RMEM_NODE_OVER_BUDGET, /* the call was stopped */
 	RMEM_NODE_REASONS
 };
 
@@ -186,7 +201,11 @@ enum rmem_node_reason {
 	ROW(NO_MEMORY,  NO_MEMORY,  "no-memory") \
 	ROW(CHALLENGE,  CHALLENGE,  "challenge") \
 	ROW(EXISTS,     EXISTS,     "name-exists") \
-	ROW(NO_NAME,    NO_NAME,    "no-name")
+	ROW(NO_NAME,    NO_NAME,    "no-name") \
+	ROW(RUNNING,    BUSY,       "running") \
+	ROW(NO_OFFLOAD, NO_OFFLOAD, "no-offload") \
+	ROW(FAILED,     FAILED,     "failed") \
+	ROW(OVER_BUDGET, OVER_BUDGET, "over-budget")
 /* clang-format on */
 
 #define RMEM_EXTENTS_MAX 2

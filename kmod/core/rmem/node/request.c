@@ -545,6 +545,56 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
 	return first + last > RMEM_NODE_FILL_BYTES_MAX;
 }
 
+/* A refusal that was kept. A client that used the id for another type gets an arbitrary one. */
+static void request_replay_refusal(struct rmem_node *node, const struct rmem_head *head,
+				   struct rmem_answer *answer)
+{
+	struct rmem_found kept;
+	u64 reason;
+
+	rmem_session_replay(answer->session, head->id, &kept);
+	reason = base_load_le64(&kept.value[0]);
+	rmem_node_answer(node, head,
+			 reason && reason < RMEM_NODE_REASONS ? (enum rmem_node_reason)reason :
+								RMEM_NODE_LENGTH,
+			 answer);
+	answer->reply.offset = (u32)base_load_le64(&kept.value[1]);
+}
+
+void rmem_node_refuse_call(struct rmem_node *node, const struct rmem_head *head,
+			   enum rmem_node_reason reason, u32 part, struct rmem_answer *answer)
+{
+	if (head->type == RMEM_CALL && reason != RMEM_NODE_BUSY)
+		rmem_session_keep_refusal(answer->session, head->id, reason, part);
+	rmem_node_answer(node, head, reason, answer);
+	answer->reply.offset = part;
+}
+
+/* The session judged head so. A call that is to be executed needs a place in the run table. */
+static void request_run_program(struct rmem_node *node, u64 now_ns, const struct rmem_head *head,
+				enum rmem_node_reason reason, struct rmem_answer *answer)
+{
+	struct rmem_session *session = answer->session;
+
+	if (reason == RMEM_NODE_OK &&
+	    (now_ns < session->drains_ns || (rmem_type_keeps_result(head->type) &&
+					     !rmem_session_has_place(session, head->id))))
+		reason = RMEM_NODE_BUSY;
+	if (reason == RMEM_NODE_FAULT) {
+		request_replay_refusal(node, head, answer);
+		return;
+	}
+	rmem_node_answer(node, head, reason, answer);
+	if (reason == RMEM_NODE_REPEATED)
+		rmem_session_replay(session, head->id, &answer->found);
+	else if (reason == RMEM_NODE_RUNNING)
+		answer->action = RMEM_ACT_DROP;
+	else if (reason == RMEM_NODE_OK && rmem_node_running(node))
+		answer->action = RMEM_ACT_RUN;
+	else if (reason == RMEM_NODE_OK)
+		rmem_node_refuse_call(node, head, RMEM_NODE_NO_OFFLOAD, 0, answer);
+}
+
 static enum rmem_node_reason request_dispatch(struct rmem_node *node,
 					      const struct rmem_session *session,
 					      const struct rmem_head *head, const void *payload,
@@ -586,6 +636,10 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		reason = RMEM_NODE_OK;
 	rmem_node_answer(node, head, RMEM_NODE_OK, answer);
 	answer->session = session;
+	if (session && rmem_type_runs(head->type)) {
+		request_run_program(node, now_ns, head, reason, answer);
+		return;
+	}
 	if (reason == RMEM_NODE_OK) {
 		reason = request_dispatch(node, session, head, payload, answer);
 		if (reason == RMEM_NODE_FAULT && rmem_type_needs_mark(head->type))

@@ -119,9 +119,10 @@ enum rmem_session_verdict rmem_session_check(struct rmem_session *session, u64 i
 	if (id - session->floor >= session->window_ids)
 		return RMEM_SESSION_BEYOND;
 	if (!session_is_set(session, session->executed, id))
-		return RMEM_SESSION_FRESH;
-	return session_is_set(session, session->refused,
-			      id) ? RMEM_SESSION_REFUSED : RMEM_SESSION_REPEATED;
+		return session->running && session_is_set(session, session->refused, id) ?
+			       RMEM_SESSION_RUNNING : RMEM_SESSION_FRESH;
+	return session_is_set(session, session->refused, id) ? RMEM_SESSION_REFUSED :
+							       RMEM_SESSION_REPEATED;
 }
 
 static bool session_is_remembered(const struct rmem_session *session, u64 id)
@@ -167,6 +168,44 @@ void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem
 		*found = *session_found_of(session, id);
 	else
 		base_zero(found, sizeof(*found));
+}
+
+void rmem_session_keep_refusal(struct rmem_session *session, u64 id, u64 first, u64 second)
+{
+	struct rmem_found *found = session_found_of(session, id);
+
+	base_store_le64(&found->value[0], first);
+	base_store_le64(&found->value[1], second);
+	rmem_session_refuse(session, id);
+}
+
+/* Read without the slot's lock by those who choose a slot. */
+static void session_set_running(struct rmem_session *session, u32 running)
+{
+	__atomic_store_n(&session->running, running, __ATOMIC_RELAXED);
+}
+
+bool rmem_session_run(struct rmem_session *session, u64 id)
+{
+	session_set_running(session, session->running + 1);
+	if (!session_is_remembered(session, id))
+		return false;
+	session_set(session, session->refused, id);
+	if (id > session->refused_id)
+		session->refused_id = id;
+	return true;
+}
+
+void rmem_session_ran(struct rmem_session *session, u64 id, bool marked)
+{
+	session_set_running(session, session->running - 1);
+	if (marked && session_is_remembered(session, id))
+		session_forget(session, session->refused, id, id + 1);
+}
+
+void rmem_session_drain(struct rmem_session *session, u64 now_ns)
+{
+	session->drains_ns = now_ns + RMEM_SESSION_DRAIN_NS;
 }
 
 void rmem_session_made(struct rmem_session *session, u64 id)
@@ -364,7 +403,9 @@ static void session_survey_add(const struct rmem_sessions *sessions,
 	if (rmem_session_is_attempt(session, attempt))
 		survey->its = n;
 	survey->has += own;
-	if (session_idle_for_ns(session, now_ns) < idle_ns)
+	/* Confirmed under the slot's lock. */
+	if (session_idle_for_ns(session, now_ns) < idle_ns ||
+	    __atomic_load_n(&session->running, __ATOMIC_RELAXED))
 		return;
 	survey->idles++;
 	survey->idle = session_longer_idle(sessions, survey->idle, n, now_ns);
@@ -399,8 +440,8 @@ bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 
 {
 	const struct rmem_session *session = &sessions->slot[slot];
 
-	return session->name == RMEM_SESSION_NONE || session_idle_for_ns(session,
-									 now_ns) >= idle_ns;
+	return session->name == RMEM_SESSION_NONE ||
+	       (!session->running && session_idle_for_ns(session, now_ns) >= idle_ns);
 }
 
 /*
@@ -460,6 +501,9 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->newest_id = 0;
 	session->refused_id = 0;
 	session->alloc_id = 0;
+	session->drains_ns = 0;
+	__atomic_store_n(&session->stops, false, __ATOMIC_RELAXED);
+	session->fence_id = 0;
 	session->integrity = attempt->integrity;
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
@@ -487,6 +531,7 @@ void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->nonce = attempt->nonce;
+	session->drains_ns = 0;
 	session_unused(session, now_ns);
 }
 

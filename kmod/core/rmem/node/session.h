@@ -4,7 +4,8 @@
  *
  *      ids:  1 ........ floor ................... floor + window - 1 ....
  *            \_ STALE _/ \__ executed: REPEATED __/                \_ BEYOND
- *                        \__ refused: REFUSED __/
+ *                        \__ executed and refused: REFUSED __/
+ *                        \__ refused only: RUNNING __/
  *                        \__ neither: FRESH __/
  *
  * Clio (ASPLOS'22, section 4.5) calls a write idempotent, so that a retry does
@@ -22,6 +23,12 @@
  * replay_ids ids from the floor. Where it lies is said by its id alone, so the oldest one
  * outstanding always has its place: were there one list for all, newer ones could fill it that
  * are kept until the oldest is acknowledged, which would then never be executed.
+ *
+ * A CALL runs for a while outside of its slot's lock (offload/run.h). It is RUNNING from its
+ * admission to its end, so no copy begins it again. As long as a session has calls that run, it is
+ * neither renewed nor ended, and its slot not used for another: so a call never outlives the name
+ * that its request gave. A request that would end the session lets it drain: no calls begin for
+ * a while, in which that request comes again.
  *
  * Invariants:
  *   - floor never falls; an id below it is never FRESH again;
@@ -72,8 +79,8 @@ struct rmem_session {
 	u64 boot;   /* the node's when it was opened */
 	u64 floor;
 	u64 *executed;		  /* bit id % window_ids, for floor <= id < floor + window_ids */
-	u64 *refused;		  /* the same; set only if executed is */
-	struct rmem_found *found; /* of ATOMIC, PUT id, at id % replay_ids, while it's executed */
+	u64 *refused;		  /* the same; of an id that isn't executed: it runs */
+	struct rmem_found *found; /* of ATOMIC, PUT, CALL, at id % replay_ids, while executed */
 	u32 window_ids;		  /* a power of two */
 	u32 replay_ids;		  /* the same, not above window_ids */
 	u8 integrity;		  /* enum rmem_integrity */
@@ -83,7 +90,12 @@ struct rmem_session {
 	u64 newest_id;		  /* of the requests that did; 0: none */
 	struct rmem_peer peer;
 	struct rmem_place place;
-	u64 refused_id; /* newest ever refused; 0: none */
+	u64 refused_id; /* newest ever refused, or run; 0: none */
+	u32 running;	/* QUERY and CALL messages; atomic */
+	bool stops;	/* these are stopped after their step, for nobody is answered; atomic */
+	u64 drains_ns;	/* until then no more of them begin */
+	u64 fence_id;	/* of its last FENCE that all slots were looked at for; 0: none */
+	u64 fence_number; /* calls with lower numbers had begun then (running.h) */
 	u64 alloc_id;	/* newest ALLOC that made a region; 0: none */
 	u64 nonce;	/* id of the OPEN that made or renewed it */
 	u8 client[16];
@@ -93,6 +105,7 @@ enum rmem_session_verdict {
 	RMEM_SESSION_FRESH,    /* execute, then rmem_session_done() */
 	RMEM_SESSION_REPEATED, /* executed before: answer only */
 	RMEM_SESSION_REFUSED,  /* refused before: do so again */
+	RMEM_SESSION_RUNNING,  /* a call that runs: drop, for its answer will come */
 	RMEM_SESSION_STALE,    /* below the floor: its sender went on */
 	RMEM_SESSION_BEYOND,   /* not remembered that far */
 };
@@ -114,6 +127,20 @@ bool rmem_session_has_place(const struct rmem_session *session, u64 id);
 void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found);
 /* Reads the value kept for id, an ATOMIC or PUT, which was REPEATED. */
 void rmem_session_replay(const struct rmem_session *session, u64 id, struct rmem_found *found);
+
+/* id, a CALL there is a place for, is refused with two words that replay() gives. */
+void rmem_session_keep_refusal(struct rmem_session *session, u64 id, u64 first, u64 second);
+
+/*
+ * id, a QUERY or CALL which was FRESH, runs from now on. False: it has no mark, for it is out of
+ * the window, which a QUERY can be.
+ */
+bool rmem_session_run(struct rmem_session *session, u64 id);
+/* The call has ended. id is FRESH again, unless kept in the same hold of the lock. */
+void rmem_session_ran(struct rmem_session *session, u64 id, bool marked);
+/* No calls begin for RMEM_SESSION_DRAIN_NS, which is longer than a client takes to ask again. */
+#define RMEM_SESSION_DRAIN_NS (3 * BASE_NSEC_PER_SEC)
+void rmem_session_drain(struct rmem_session *session, u64 now_ns);
 
 /* id, an ALLOC, made a region. It is acknowledged when the floor has passed it. */
 void rmem_session_made(struct rmem_session *session, u64 id);

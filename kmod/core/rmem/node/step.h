@@ -19,6 +19,7 @@ static inline void rmem_call_go_on(struct rmem_node_call *call, rmem_call_step *
 	call->next = next;
 	call->slot = slot;
 	call->divisible = false;
+	call->waits = false;
 }
 
 /* To a step that can be one of many, and relies on nothing but memory's regions. */
@@ -40,6 +41,24 @@ static inline void rmem_call_finish_silently(struct rmem_node *node, struct rmem
 {
 	rmem_call_finish(node, call, reason);
 	call->answer.action = RMEM_ACT_DROP;
+}
+
+/*
+ * To a step again once calls of offloads have run on. Other requests go on meanwhile. Calls can
+ * run for longer than others should wait for the call lock: then the request is dropped, and its
+ * client asks again. Between the steps of another call this one is put off.
+ */
+static inline void rmem_call_await(struct rmem_node *node, struct rmem_node_call *call,
+				   rmem_call_step *next, int slot)
+{
+	if (call->entered || call->awaits == RMEM_CALL_AWAITS) {
+		rmem_call_finish_silently(node, call, RMEM_NODE_BUSY);
+		call->put_off = call->entered;
+		return;
+	}
+	rmem_call_work(call, next, slot);
+	call->waits = true;
+	call->awaits++;
 }
 
 static inline int rmem_call_slot(const struct rmem_node *node, const struct rmem_node_call *call)

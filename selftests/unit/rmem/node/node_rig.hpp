@@ -176,8 +176,64 @@ public:
     // To its end; one thread, so there is nothing to lock.
     rmem_answer run(rmem_node_call& call) {
         while (step(call)) {
+            if (call.waits)
+                run_round();
         }
         return call.answer;
+    }
+
+    // ---- offloads ----
+
+    struct Ended {
+        rmem_answer answer;
+        Bytes result; // the answer's payload
+    };
+    std::vector<Ended> ended; // by run_round()
+
+    rmem_run_error load(const rmem_offload_ops& ops, uint32_t space = 1,
+                        const std::vector<uint32_t>& clients = {}, uint32_t budget_us = 0) {
+        static constexpr rmem_run_ops run_ops{
+            [](void* carrier, const rmem_extent* extent) -> void* {
+                static uint8_t zeros[RMEM_PIECE_BYTES_MAX];
+                auto* node = static_cast<Node*>(carrier);
+                return extent->page == RMEM_PAGE_NONE ? zeros : node->at(*extent);
+            }};
+        if (!core.running) {
+            const size_t bytes = (rmem_run_bytes(&core) + 63) & ~size_t{63};
+            run_state_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, bytes)));
+            rmem_run_init(&table, &core, &run_ops, this, run_state_.get());
+        }
+        return rmem_run_load(&table, &ops, space, budget_us, clients.data(),
+                             static_cast<uint32_t>(clients.size()));
+    }
+
+    bool admit(const rmem_head& h, const uint8_t* args, rmem_answer& answer) {
+        rmem_call* call = rmem_run_admit(&table, &h, &answer);
+        if (!call)
+            return false;
+        if (h.len)
+            std::memcpy(call->args, args, h.len);
+        rmem_run_begin(&table, call);
+        return true;
+    }
+
+    // Each step takes so long. False: no call runs.
+    bool run_round(uint64_t step_ns = 100) {
+        rmem_call* round[RMEM_RUN_ROUND];
+        const uint32_t count = rmem_run_take(&table, round);
+        if (!count)
+            return false;
+        rmem_run_step(round, count, 1);
+        rmem_call* done = rmem_run_charge(&table, round, count, step_ns * count);
+        while (done) {
+            rmem_call* call = done;
+            done = call->next;
+            Ended& end = ended.emplace_back();
+            rmem_run_settle(&table, call, &end.answer);
+            end.result = payload_of(end.answer, call->result);
+            rmem_run_give(&table, call);
+        }
+        return true;
     }
 
     bool step(rmem_node_call& call) {
@@ -267,6 +323,8 @@ public:
         rmem_answer executed = answer; // which changes the extents
         rmem_execute(&core, &Carrier<Answered>::ops, &carrier, &h, payload, &executed);
         answer.found = executed.found;
+        if (answer.action == RMEM_ACT_RUN && executed.action == RMEM_ACT_REPLY)
+            return executed; // the run table refused it
         return answer;
     }
 
@@ -304,6 +362,7 @@ public:
     rmem_opened opened{};
     rmem_range range{};
     rmem_node core;
+    rmem_run table;
 
 private:
     static Bytes payload_of(const rmem_answer& answer, const void* out) {
@@ -329,7 +388,11 @@ private:
                           data ? self.node.data_of(*data) : payload_of(*answer, &answer->found));
             return true;
         }
-        static constexpr rmem_execute_ops ops{at, copy, answer};
+        static bool run(void* carrier, const rmem_head* head, rmem_answer* answer) {
+            auto& self = *static_cast<Carrier*>(carrier);
+            return self.node.admit(*head, self.payload, *answer);
+        }
+        static constexpr rmem_execute_ops ops{at, copy, answer, run};
     };
 
     Bytes data_of(rmem_execute_data& left) {
@@ -348,6 +411,7 @@ private:
 
     size_t bytes_;
     std::unique_ptr<uint8_t, Aligned> state_;
+    std::unique_ptr<uint8_t, Aligned> run_state_;
 
 public:
     std::vector<uint8_t> memory;

@@ -232,6 +232,19 @@ TEST_F(BriefCall, OneThatWouldEndASessionWithRegionsIsPutOff) {
 }
 
 // No session of the new boot may see memory of the old one.
+TEST_F(BriefCall, NoSessionBeginsInASpaceThatIsCleared) {
+    rmem_node_call clear;
+    ASSERT_TRUE(rmem_node_call_clear(&node.core, &clear, 1));
+    while (!clear.divisible)
+        ASSERT_TRUE(node.step(clear));
+    rmem_node_call open;
+    EXPECT_FALSE(enter(clear, open, client, client.open_head(8), &client.open));
+    EXPECT_TRUE(enter(clear, open, other, other.open_head(8), &other.open)) << "another space's";
+    node.run(open);
+    node.run(clear);
+    EXPECT_EQ(node.usage().sessions, 1u);
+}
+
 TEST_F(BriefCall, NoneEntersWhileARebootForgets) {
     rmem_node_reboot(&node.core, 0);
     rmem_node_reboot(&node.core, 4711);

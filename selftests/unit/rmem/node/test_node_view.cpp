@@ -77,10 +77,10 @@ TEST_F(Views, RefuseEveryChange) {
     unsigned int changing = 0;
     for (uint8_t type = RMEM_OPEN; type < RMEM_TYPE_END; type++)
         changing += rmem_type_changes(type);
-    EXPECT_EQ(changing, 10u)
+    EXPECT_EQ(changing, 11u)
         << "a new type wants a test here; PUBLISH has it in test_node_name.cpp";
     for (uint64_t at : {addr, addr + page, addr + 8 * page, uint64_t{0}}) {
-        for (uint8_t type : {RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO})
+        for (uint8_t type : {RMEM_WRITE, RMEM_DISCARD, RMEM_ZERO, RMEM_CALL})
             refused_from(reader, reader.head(type, at, 100), RMEM_NODE_PERM, RMEM_PERM);
         refused_with(reader, reader.head(RMEM_ATOMIC, at, 8), RMEM_NODE_PERM, RMEM_PERM,
                      filled(sizeof(rmem_operands), 1));
