@@ -229,7 +229,10 @@ public:
     }
     /* Ends when all earlier operations of the handle have ended. */
     auto release() { return its().start(remote_op_release(0)); }
-    /* The same, and then all that the node is executing. */
+    /* As remote_query() and remote_call(); the function and its buffers stay until the end. */
+    auto query(remote_function& function) { return its().start(remote_op_query(&function, 0)); }
+    auto call(remote_function& function) { return its().start(remote_op_call(&function, 0)); }
+    /* As release(), and then all that the node is executing. */
     auto fence() { return its().start(remote_op_fence(0)); }
     /* As remote_put(). The signal is copied. */
     auto put(raddr_t address, std::span<const std::byte> from, const remote_signal& signal) {

@@ -71,6 +71,8 @@ enum remote_op_kind {
 	REMOTE_OP_RELEASE = 11,
 	REMOTE_OP_FENCE = 12,
 	REMOTE_OP_LIST = 13,
+	REMOTE_OP_QUERY = 14,
+	REMOTE_OP_CALL = 15,
 };
 
 enum remote_op_flag {
@@ -99,16 +101,19 @@ enum remote_op_flag {
  * touch them, until the completion is taken or the operation is cancelled. PUBLISH and LOOKUP have
  * no order among each other, nor with operations on the allocation. RELEASE ends when all earlier
  * operations of the handle have ended; FENCE begins then. LIST finds the first region at address or
- * behind; its bytes are 0 if there is none.
+ * behind; its bytes are 0 if there is none. QUERY and CALL keep no order with other operations; a
+ * program links them (REMOTE_OP_LINK).
  */
 struct remote_op {
 	uint32_t size; /* sizeof(struct remote_op) */
 	uint32_t kind; /* enum remote_op_kind */
 	uint64_t user_data;
 	uint64_t timeout_us; /* from submission; 0: only the handle's */
-	raddr_t address;     /* all but READV, WRITEV, LOOKUP; COPY: destination */
+	raddr_t address;     /* all but READV, WRITEV, LOOKUP, QUERY, CALL; COPY: destination */
 	raddr_t from;	     /* COPY: source */
-	void *buffer; /* READ, WRITE, PUT; PUBLISH, LOOKUP: name; LIST: struct remote_region */
+	/* READ, WRITE, PUT; PUBLISH, LOOKUP: name; LIST: struct remote_region; QUERY, CALL: */
+	/* struct remote_function */
+	void *buffer;
 	size_t bytes; /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS */
 	const struct remote_vec *pieces;    /* READV, WRITEV */
 	size_t count;			    /* READV, WRITEV: number of pieces */
@@ -292,6 +297,19 @@ REMOTE_OP_FUNCTION struct remote_op remote_op_list(raddr_t from, struct remote_r
 						   uint64_t user_data)
 {
 	return remote_op_of(REMOTE_OP_LIST, from, found, 0, user_data);
+}
+
+/* The caller keeps *function, its arguments and its result until it takes the completion. */
+REMOTE_OP_FUNCTION struct remote_op remote_op_query(struct remote_function *function,
+						    uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_QUERY, 0, function, 0, user_data);
+}
+
+REMOTE_OP_FUNCTION struct remote_op remote_op_call(struct remote_function *function,
+						   uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_CALL, 0, function, 0, user_data);
 }
 
 REMOTE_OP_FUNCTION struct remote_op remote_op_release(uint64_t user_data)

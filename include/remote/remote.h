@@ -25,9 +25,9 @@
  *   -ENOMEM     no memory left on this machine for the call
  *   -ECONNRESET the handle's session ended before the answer came. Either the node heard nothing of
  *               the session for long and other clients needed one, or a remote_alloc() by UDP was
- *               given up. An integer operation (remote_fetch() and the like), remote_put() or
- *               remote_publish() was executed once or never. The library issues other operations
- *               again by itself. A write that goes again can overwrite bytes that another handle
+ *               given up. An integer operation (remote_fetch() and the like), remote_put(),
+ *               remote_publish() or remote_call() was executed once or never. The library issues
+ *               other operations again by itself. A write that goes again can overwrite bytes that another handle
  *               wrote to the same place meanwhile
  *   -EIO        the node refused for a reason that has no errno here
  * remote_strerror() has a sentence for each.
@@ -304,6 +304,41 @@ struct remote_region {
  */
 int remote_list(remote_t *r, raddr_t from, struct remote_region *regions, size_t max);
 
+/* ---- functions at the node ---- */
+
+#define REMOTE_ARGS_BYTES_MAX 1024
+
+/* A function of an offload, a program that the node's operator has loaded. Never changes its size. */
+struct remote_function {
+	uint64_t offload;  /* its id */
+	uint32_t function; /* below 32 */
+	uint32_t detail;   /* set by -EREMOTEIO: the function's errno; by -ETIME: us it has used */
+	const void *args;
+	size_t args_bytes; /* at most REMOTE_ARGS_BYTES_MAX */
+	void *result;
+	size_t result_bytes; /* room for the result; set to the bytes of it */
+};
+
+/*
+ * Has the node execute a function beside the memory, in place of a round trip for each access to
+ * it. remote_query() is for functions that change nothing; the room counts up to a packet's
+ * payload. remote_call() is for the others: executed once, as remote_fetch(); the result has 16
+ * bytes, of which as many are stored as there is room for. The offload tells which kind a function
+ * is. Neither keeps an order with other operations in flight.
+ *
+ * -ENOSYS: the node has no offload of that id for this client. -EREMOTEIO: the function ended with
+ * an error. -ETIME: it used up its budget of the node's time; its changes until then stay. -EINVAL:
+ * the function is of the other kind, or the room is more than a packet takes. -EOPNOTSUPP: the
+ * handle's target is embedded: or dev:. After an error *result is unchanged.
+ *
+ * The node is silent while it runs a function: timeout_us has to exceed the budget by as much as
+ * calls wait for each other. A remote_call() that ends with -ETIMEDOUT or -ECANCELED is executed
+ * once, in part, or never (see Giving up). The renewal of the session then waits for all calls of
+ * the handle that the node has begun. A query that is given up can run on at the node.
+ */
+int remote_query(remote_t *r, struct remote_function *function);
+int remote_call(remote_t *r, struct remote_function *function);
+
 /* ---- data ---- */
 
 int remote_read(remote_t *r, raddr_t address, void *buffer, size_t bytes);
@@ -452,7 +487,7 @@ enum remote_kind {
 	REMOTE_KIND_READ,
 	REMOTE_KIND_WRITE, /* with puts and copies */
 	REMOTE_KIND_INTEGER,
-	REMOTE_KIND_OTHER, /* allocations, names and the like */
+	REMOTE_KIND_OTHER, /* allocations, names, functions and the like */
 	REMOTE_KINDS
 };
 

@@ -255,6 +255,20 @@ public:
         return listed < 0 ? result<std::size_t>::failed(listed)
                           : result<std::size_t>(static_cast<std::size_t>(listed));
     }
+    /* remote_query() and remote_call(): the bytes of the result. function.detail tells why it
+     * failed. */
+    result<std::size_t> query(remote_function& function) const {
+        int error = remote_query(r_, &function);
+
+        return error ? result<std::size_t>::failed(error)
+                     : result<std::size_t>(function.result_bytes);
+    }
+    result<std::size_t> call(remote_function& function) const {
+        int error = remote_call(r_, &function);
+
+        return error ? result<std::size_t>::failed(error)
+                     : result<std::size_t>(function.result_bytes);
+    }
     /* remote_lost(): the next allocation that the restart lost; none: the handle goes on. */
     result<std::optional<region>> lost() const {
         region taken;

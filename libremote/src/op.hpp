@@ -59,7 +59,9 @@ enum : std::uint8_t {
     ROW(publish, trait::name,                 REMOTE_KIND_OTHER,   RMEM_PUBLISH, RMEM_IO_PUBLISH) \
     ROW(lookup,  trait::name,                 REMOTE_KIND_OTHER,   RMEM_LOOKUP,  RMEM_IO_LOOKUP) \
     ROW(release, trait::barrier,              REMOTE_KIND_OTHER,   0,            0) \
-    ROW(list,    trait::name,                 REMOTE_KIND_OTHER,   RMEM_LIST,    RMEM_IO_LIST)
+    ROW(list,    trait::name,                 REMOTE_KIND_OTHER,   RMEM_LIST,    RMEM_IO_LIST) \
+    ROW(query,   trait::none,                 REMOTE_KIND_OTHER,   RMEM_QUERY,   0) \
+    ROW(call,    trait::none,                 REMOTE_KIND_OTHER,   RMEM_CALL,    0)
 // clang-format on
 
 #define REMORA_KIND(kind, ...) kind,
@@ -156,6 +158,7 @@ struct Op {
         std::uint64_t source; // copy: first byte
         Region region;        // free; alloc: wanted, then got; lookup: found
         remote_region* to;    // list: destination of the region found
+        remote_function* run; // query, call; its arguments are the op's data
     };
     const RegionName* name = nullptr; // publish, lookup; list: empty. Stays until the op has ended
     // put: bytes that other ops of the call write right before its own. If one of them fails, the

@@ -69,7 +69,15 @@ const char* error_text(int error) {
     case EEXIST:
         return "it exists already";
     case EOPNOTSUPP:
-        return "this system can't do that";
+        return "this target or system can't do that: see the call's man page";
+    case ENOSYS:
+        return "the node has no such offload for this client: 'remora node offload list' there "
+               "has them";
+    case EREMOTEIO:
+        return "the function at the node failed: remote_function.detail is its errno";
+    case ETIME:
+        return "the function used up its budget of the node's time: remote_function.detail is its "
+               "time in microseconds";
     case EIO:
         return "the node refused for another reason";
     default:
@@ -198,6 +206,24 @@ int check_region(const remote_t* r, const void* to) {
     return error || (to && !is_mapped(to, sizeof(remote_region))) ? error : -EINVAL;
 }
 
+int check_run(const remote_t* r, const remote_function* what, bool is_query) {
+    if (int error = check(r))
+        return error;
+    const EpochRef epoch = handle_of(r)->epoch();
+    if (!epoch->backend->can_run())
+        return -EOPNOTSUPP;
+    if (!what || is_mapped(what, sizeof(*what)) || what->function >= 32 ||
+        what->args_bytes > REMOTE_ARGS_BYTES_MAX ||
+        (is_query && what->result_bytes > epoch->backend->vector_bytes()))
+        return -EINVAL;
+    auto is_sound = [](const void* buffer, std::size_t bytes) {
+        return !bytes || (buffer && !is_mapped(buffer, bytes));
+    };
+    return is_sound(what->args, what->args_bytes) && is_sound(what->result, what->result_bytes)
+               ? 0
+               : -EINVAL;
+}
+
 } // namespace
 
 int check_op(const remote_t* r, const remote_op& op) {
@@ -226,6 +252,9 @@ int check_op(const remote_t* r, const remote_op& op) {
         return check_name(r, name);
     case Args::region:
         return check_region(r, op.buffer);
+    case Args::run:
+        return check_run(r, static_cast<const remote_function*>(op.buffer),
+                         op.kind == REMOTE_OP_QUERY);
     case Args::invalid:
         break;
     }

@@ -168,6 +168,14 @@ REMOTE_API int remote_list(remote_t* r, raddr_t from, remote_region* regions, si
     });
 }
 
+REMOTE_API int remote_query(remote_t* r, remote_function* what) {
+    return execute(r, remote_op_query(what, 0));
+}
+
+REMOTE_API int remote_call(remote_t* r, remote_function* what) {
+    return execute(r, remote_op_call(what, 0));
+}
+
 REMOTE_API int remote_register(remote_t* r, void* buffer, size_t bytes) {
     if (int error = check_range(r, 0, buffer, bytes))
         return error;

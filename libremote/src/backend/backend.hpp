@@ -60,6 +60,8 @@ public:
                             Clock::time_point until) = 0;
     // May a range of a readv be detached (Range::data), so that it ends before the readv does?
     virtual bool can_detach() const { return false; }
+    // Are there kinds query and call?
+    virtual bool can_run() const { return false; }
     // Calls fn() while no op ends and no data arrives; then looks whether threads that wait are
     // done. Only if can_detach().
     virtual void exclusively(const std::function<void()>& fn) { fn(); }

@@ -30,6 +30,9 @@ Args args_of(std::uint32_t kind) {
         return Args::name;
     case REMOTE_OP_LIST:
         return Args::region;
+    case REMOTE_OP_QUERY:
+    case REMOTE_OP_CALL:
+        return Args::run;
     case REMOTE_OP_RELEASE:
     case REMOTE_OP_FENCE:
         return Args::none;
@@ -102,6 +105,15 @@ std::span<Op> Built::make_ops(const remote_op& op, const Backend& backend, Call&
     case REMOTE_OP_LIST:
         make_named(Kind::list, "", op.address);
         first_.to = static_cast<remote_region*>(op.buffer);
+        return one;
+    case REMOTE_OP_QUERY:
+    case REMOTE_OP_CALL:
+        first_.kind = op.kind == REMOTE_OP_CALL ? Kind::call : Kind::query;
+        first_.run = static_cast<remote_function*>(op.buffer);
+        first_.run->detail = 0;
+        first_.address = 0;
+        first_.bytes = static_cast<std::uint32_t>(first_.run->args_bytes);
+        first_.data = static_cast<std::uint8_t*>(const_cast<void*>(first_.run->args));
         return one;
     case REMOTE_OP_FETCH:
     case REMOTE_OP_CAS:

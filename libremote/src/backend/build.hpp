@@ -13,7 +13,20 @@
 namespace remora::lib {
 
 // The shape of an operation's arguments, for their check (api/checked.hpp).
-enum class Args { invalid, none, data, copy, put, pieces, integer, cas, publish, name, region };
+enum class Args {
+    invalid,
+    none,
+    data,
+    copy,
+    put,
+    pieces,
+    integer,
+    cas,
+    publish,
+    name,
+    region,
+    run
+};
 
 Args args_of(std::uint32_t kind); // enum remote_op_kind
 

@@ -84,6 +84,13 @@ rmem_op& translated(Op& op) {
     case Kind::copy:
         core.copy = {op.source};
         break;
+    case Kind::query:
+    case Kind::call:
+        core.addr = op.run->offload;
+        core.call = {};
+        core.call.function = static_cast<u8>(op.run->function);
+        core.call.room_bytes = static_cast<u32>(op.run->result_bytes);
+        break;
     case Kind::alloc:
         core.alloc = {op.region.bytes, op.region.address, op.permission};
         break;
@@ -102,6 +109,14 @@ rmem_op& translated(Op& op) {
     return core;
 }
 
+void take_result(remote_function& run, const rmem_op_call& call) {
+    std::uint8_t found[sizeof(rmem_found)];
+    base_store_le64(found, call.found[0]);
+    base_store_le64(found + 8, call.found[1]);
+    run.result_bytes = std::min(run.result_bytes, sizeof(found));
+    std::copy_n(found, run.result_bytes, static_cast<std::uint8_t*>(run.result));
+}
+
 // The op has ended with success: takes the values that the node found.
 void take_found(Op& op, const Out& out) {
     const rmem_op& core = out.core;
@@ -113,6 +128,10 @@ void take_found(Op& op, const Out& out) {
         op.region = {core.name.addr, core.name.bytes};
     else if (op.kind == Kind::list)
         *op.to = region_of(out.listed);
+    else if (op.kind == Kind::query)
+        op.run->result_bytes = core.call.result_bytes;
+    else if (op.kind == Kind::call)
+        take_result(*op.run, core.call);
 }
 
 int error_of(const rmem_op& op, rmem_client_result result) {
@@ -296,6 +315,8 @@ void Client::end_all(rmem_op* chain, rmem_client_result result) {
         const int error = error_of(out.core, result);
         if (!error)
             take_found(*out.op, out);
+        else if (rmem_type_runs(out.core.type) && result == RMEM_CLIENT_REFUSED)
+            out.op->run->detail = out.core.call.part;
         end(*out.op, error);
     }
 }
@@ -469,7 +490,8 @@ namespace {
 
 void take_data(const Op& op, std::uint32_t offset, const std::uint8_t* data, std::uint32_t bytes) {
     if (op.ranges.empty()) {
-        std::memcpy(op.data + offset, data, bytes);
+        auto* to = op.kind == Kind::query ? static_cast<std::uint8_t*>(op.run->result) : op.data;
+        std::copy_n(data, bytes, to + offset);
         return;
     }
     for (const Range& range : op.now) {

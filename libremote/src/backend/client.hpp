@@ -61,6 +61,7 @@ public:
     void info(remote_node& node, Clock::time_point limit) override;
     bool disown() override;
     bool can_detach() const override { return true; }
+    bool can_run() const override { return true; }
     Watch watch() override;
 
 private:

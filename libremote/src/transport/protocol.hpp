@@ -17,6 +17,7 @@ namespace remora::lib {
 
 static_assert(op_bytes_max == RMEM_OP_BYTES_MAX && copy_op_bytes_max == RMEM_COPY_BYTES_MAX);
 static_assert(node_page_bytes_min == 1U << RMEM_PAGE_SHIFT_MIN);
+static_assert(REMOTE_ARGS_BYTES_MAX == RMEM_ARGS_BYTES_MAX);
 static_assert(ranges_max == RMEM_RANGES_MAX && REMOTE_NAME_BYTES_MAX == RMEM_NAME_BYTES);
 static_assert(int{Change::cas} == RMEM_CAS && int{REMOTE_SWAP} == RMEM_SWAP &&
               int{REMOTE_SMAX} == RMEM_SMAX);
@@ -84,6 +85,12 @@ inline int status_error(std::uint8_t status) {
         return -EEXIST;
     case RMEM_NO_NAME:
         return -ENOENT;
+    case RMEM_NO_OFFLOAD:
+        return -ENOSYS;
+    case RMEM_FAILED:
+        return -EREMOTEIO;
+    case RMEM_OVER_BUDGET:
+        return -ETIME;
     default:
         return -EIO;
     }
