@@ -57,6 +57,7 @@ LIBEQDS_SRC := $(wildcard libremote/eqds/src/*.cpp)
 EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
 EQDSUDP_SRC := $(wildcard libremote/eqds/udp/*.cpp)
 EQDSRUN_SRC := $(wildcard tools/eqds-run/*.cpp)
+KV_SRC := $(wildcard tools/remora-kv/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
 NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
@@ -69,7 +70,8 @@ TESTABLE_SRC := $(COMMON_PARTS) $(NODE_PARTS) $(call without,main options report
 # test_*.cpp hold the tests, other files their shared parts; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
 LIBTEST_SRC := $(wildcard selftests/lib/*.cpp)
-ASAN_SRC := $(UNIT_SRC) $(TESTABLE_SRC) $(LIBTEST_SRC) $(LIB_SRC)
+OFFLOADTEST_SRC := $(wildcard selftests/offloads/*.cpp)
+ASAN_SRC := $(UNIT_SRC) $(TESTABLE_SRC) $(LIBTEST_SRC) $(OFFLOADTEST_SRC) $(LIB_SRC)
 TSAN_UNIT_SRC := $(call dirs3,selftests/unit,tsan_*.cpp)
 TSAN_SRC := $(TSAN_UNIT_SRC) $(LIBTEST_SRC) $(LIB_SRC) $(TESTABLE_SRC)
 MODEL_SRC := $(call dirs3,selftests/model,*.cpp)
@@ -77,10 +79,14 @@ FUZZ_SRC := $(call dirs3,selftests/fuzz,fuzz_*.cpp)
 CONFORMANCE_SRC := $(wildcard selftests/conformance/*.cpp)
 BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
+BENCH_CALLS_SRC := $(wildcard tools/bench/calls/*.cpp)
+BENCH_KV_SRC := $(wildcard tools/bench/kv/*.cpp)
 OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
 	$(BENCH_CORE_SRC) \
-	$(BENCH_LIB_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC) \
-	$(EQDSUDP_SRC) $(EQDSRUN_SRC)
+	$(BENCH_LIB_SRC) $(BENCH_CALLS_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC) \
+	$(EQDSUDP_SRC) $(EQDSRUN_SRC) $(KV_SRC) $(BENCH_KV_SRC)
+# Programs that nodes run beside the memory: each folder's file of its name. In tests, the name is a part of their symbol.
+OFFLOAD_SRC := $(foreach each,$(wildcard tools/offloads/*/.),$(each:%/.=%)/$(notdir $(each:%/.=%)).c)
 MAN8 := $(wildcard tools/*/*.8)
 MAN3 := $(wildcard libremote/man/*.3 libremote/eqds/man/*.3)
 
@@ -132,7 +138,7 @@ fuzz_FLAGS := -O1 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,
 
 # Tests read GoogleTest's header as the compiler kept it. ccache wouldn't keep objects made so.
 PCH := $(if $(findstring ccache,$(CXX)),,y)
-GTEST_SRC := $(UNIT_SRC) $(TSAN_UNIT_SRC) $(LIBTEST_SRC) $(CONFORMANCE_SRC)
+GTEST_SRC := $(UNIT_SRC) $(TSAN_UNIT_SRC) $(LIBTEST_SRC) $(OFFLOADTEST_SRC) $(CONFORMANCE_SRC)
 
 # Without these goals make reads no list of headers: while it makes modules, another one might be writing some.
 compiled := $(filter-out modules modules-% kernel-% guest-tools,$(or $(MAKECMDGOALS),all))
@@ -160,6 +166,12 @@ out/$1/kmod/core/%.o: kmod/core/%.c Makefile
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$$($1_CC) $$(CORE_CFLAGS) $$(if $$($1_CFLAGS),$$($1_CFLAGS),$$($1_FLAGS)) $$(CFLAGS) -MMD -MP -c $$< -o $$@
 
+out/$1/tools/offloads/%.o: tools/offloads/%.c Makefile
+	$$(call say,CC,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$($1_CC) -std=gnu11 -g $$(WARN_C) $$(INCLUDES) $$($1_FLAGS) $(if $(filter-out opt,$1),-Drmem_offload=offload_$$(*F)) \
+		$$(CFLAGS) -MMD -MP -c $$< -o $$@
+
 out/$1/%.o: %.cpp Makefile
 	$$(call say,CXX,$$@)
 	$$(Q)mkdir -p $$(@D)
@@ -172,7 +184,7 @@ out/$1/libremora_core.a: $(call objects,$1,$(CORE_SRC))
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)rm -f $$@ && $$(AR) qcsD $$@ $$^
 
--include $(if $(compiled),$(patsubst %.o,%.d,$(call objects,$1,$(CORE_SRC) $($2))))
+-include $(if $(compiled),$(patsubst %.o,%.d,$(call objects,$1,$(CORE_SRC) $(OFFLOAD_SRC) $($2))))
 endef
 
 $(eval $(call variant,opt,OPT_SRC))
@@ -194,12 +206,12 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libremote/eqds/buil
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all demo demo-marlin demo-eqds demo-edm check style unit tsan model conformance fuzz-build fuzz \
-	bench-rmb bench-core bench-lib bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install clean help deps guest-tools
+.PHONY: all user lib modules modules-all demo demo-marlin demo-eqds demo-edm check style unit offloadtest tsan model conformance fuzz-build fuzz \
+	bench-rmb bench-core bench-lib bench-calls bench-kv bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
-user: out/lib/libremora_core.a $(USER_BIN) lib out/man/man3 ## out/lib and out/bin
+user: out/lib/libremora_core.a $(USER_BIN) $(OFFLOADS) lib out/man/man3 ## out/lib and out/bin
 
 lib: $(LIB_FILES) $(EQDS_FILES) ## libremote and libeqds, usable from out/lib (PKG_CONFIG_PATH=out/lib/pkgconfig)
 
@@ -254,6 +266,8 @@ compile_commands.json: ## for clangd and clang-tidy
 install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man3
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(LIBDIR)/remora/offload
+	install -m 755 $(OFFLOADS) $(DESTDIR)$(LIBDIR)/remora/offload
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 	install -m 644 out/man/man3/* $(DESTDIR)$(MANDIR)/man3
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote $(DESTDIR)$(PREFIX)/include/eqds
@@ -267,6 +281,9 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -m 755 out/lib/libeqds-udp.so $(DESTDIR)$(LIBDIR)
 	install -m 644 $(wildcard include/eqds/*) $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
+	install -d $(DESTDIR)$(PREFIX)/include/remora/offloads
+	install -m 644 include/remora/offload.h $(DESTDIR)$(PREFIX)/include/remora
+	install -m 644 $(wildcard tools/offloads/*/*.h) $(DESTDIR)$(PREFIX)/include/remora/offloads
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
 	$(Q)$(call eqds_pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libeqds.pc
 

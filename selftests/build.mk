@@ -8,9 +8,23 @@ out/asan/libtools.a: $(call objects,asan,$(TESTABLE_SRC))
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) qcsD $@ $^
 
-out/bin/unit: $(call objects,asan,$(UNIT_SRC)) out/asan/libtools.a out/asan/libremora_core.a
+out/bin/unit: $(call objects,asan,$(UNIT_SRC) $(OFFLOAD_SRC)) out/asan/libtools.a out/asan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,asan,$(UNIT_LINK) -lmnl -lfmt)
+
+# Offloads over memory of the tests' own, each in a program with its source alone: out/bin/offload/test_kv.
+define offload_test
+out/bin/offload/test_$1: $$(call objects,asan,selftests/offloads/test_$1.cpp tools/offloads/$1/$1.c)
+	$$(call say,LINK,$$@)
+	$$(call link,asan,$$(UNIT_LINK))
+endef
+OFFLOADTESTS := $(OFFLOADTEST_SRC:selftests/offloads/test_%.cpp=%)
+$(foreach each,$(OFFLOADTESTS),$(eval $(call offload_test,$(each))))
+
+# For the lab's machines.
+out/bin/chaser: selftests/lab/chaser.c tools/offloads/chase/chase.h out/lib/libremote.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -O2 $(WARN) -Iinclude -Itools $(filter %.c %.a,$^) $(LIB_LIBS) -lstdc++ -lm -o $@
 
 out/bin/tsan: $(call objects,tsan,$(TSAN_UNIT_SRC)) out/tsan/libremora_core.a
 	$(call say,LINK,$@)
@@ -28,6 +42,8 @@ out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
 out/bin/eqds-replay: $(call objects,asan,selftests/replay/eqds_replay.cpp) out/asan/libremora_core.a
 	$(call say,LINK,$@)
 	$(call link,asan,)
+
+out/bin/fuzz/fuzz_kv: out/fuzz/tools/offloads/kv/kv.o
 
 out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
@@ -50,7 +66,8 @@ out/bin/lib-lab: $(call objects,opt,$(LIB_PARTS)) out/opt/libremora_core.a
 
 LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
 USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node) $(if $(SIM_SRC),out/bin/remora-sim) \
-	out/bin/eqdsperf out/bin/eqds-run
+	out/bin/eqdsperf out/bin/eqds-run $(if $(KV_SRC),out/bin/remora-kv)
+OFFLOADTEST_BIN := $(OFFLOADTESTS:%=out/bin/offload/test_%)
 UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
 TSAN_BIN := $(if $(TSAN_UNIT_SRC),out/bin/tsan)
 MODEL_BIN := $(MODEL_SRC:selftests/model/%.cpp=out/bin/model/%)
@@ -63,7 +80,8 @@ model: $(MODEL_BIN)
 conformance: $(CONFORMANCE_BIN)
 fuzz-build: $(FUZZ_BIN)
 libtest: $(LIBTEST_BIN)
-selftests: unit tsan model conformance fuzz-build libtest ## build the native tests without running them
+offloadtest: $(OFFLOADTEST_BIN)
+selftests: unit offloadtest tsan model conformance fuzz-build libtest ## build the native tests without running them
 
 fuzz: fuzz-build ## every fuzz target for FUZZ_SECONDS=600 each, new inputs in out/fuzz/corpus
 	$(Q)failed=; for target in $(notdir $(FUZZ_BIN)); do \

@@ -21,6 +21,9 @@ enum {
 	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions, or views */
 	RMEM_NODE_CMD_SPACES,	 /* dump: one message per space */
 	RMEM_NODE_CMD_REGIONS,	 /* dump, SPACE: one message per region, in no order; -ENOENT */
+	RMEM_NODE_CMD_OFFLOAD_LOAD,   /* OFFLOAD, SPACE, CLIENTS, BUDGET_US; -ENOENT: no module */
+	RMEM_NODE_CMD_OFFLOAD_REMOVE, /* OFFLOAD, SPACE; waits for its calls */
+	RMEM_NODE_CMD_OFFLOADS,	 /* dump: one message per offload */
 
 	__RMEM_NODE_CMD_MAX,
 	RMEM_NODE_CMD_MAX = __RMEM_NODE_CMD_MAX - 1
@@ -56,6 +59,15 @@ enum {
 	RMEM_NODE_A_PERMISSION,	     /* u32 1: read; 3: read and write */
 	RMEM_NODE_A_NAMES,	     /* u32 number of a region's names */
 	RMEM_NODE_A_NAME,	     /* binary, one of them, 1 .. 64 bytes; absent: it has none */
+	RMEM_NODE_A_OFFLOAD,	     /* string, name of an offload, up to 15 bytes */
+	RMEM_NODE_A_CLIENTS,	     /* binary, u32 ids of other spaces that can call it, to 16 */
+	RMEM_NODE_A_OFFLOAD_ID,	     /* u32, by which clients call it */
+	RMEM_NODE_A_RUNNING,	     /* u32 calls of it that run */
+	RMEM_NODE_A_ENDED,	     /* u64 calls of it that have ended; of these: */
+	RMEM_NODE_A_FAILED,	     /* u64 with an error */
+	RMEM_NODE_A_OVER_BUDGET,     /* u64 stopped, for they had used up their budget */
+	RMEM_NODE_A_USED_NS,	     /* u64 time of its calls */
+	RMEM_NODE_A_BUDGET_US,	     /* u32 time that a call of it gets */
 
 	__RMEM_NODE_A_MAX,
 	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1

@@ -18,7 +18,8 @@ remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o) \
 
 rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o pool.o space.o session.o node.o \
 		request.o call.o call_session.o lanes.o queue.o) \
-	$(addprefix $(rmem)/node/, main.o host.o request.o ports.o slow.o mem.o epoch.o count.o netlink.o) \
+	$(addprefix $(core)/offload/, run.o memory.o) \
+	$(addprefix $(rmem)/node/, main.o host.o request.o ports.o slow.o calls.o mem.o epoch.o count.o netlink.o) \
 	$(addprefix $(rmem)/transport/udp/, port.o answer.o outbox.o route.o)
 
 rmem-y := $(addprefix $(core)/client/, seq.o rtt.o loss.o window.o incast.o op.o client.o session.o send.o) \

@@ -420,6 +420,67 @@ class Daemon(unittest.TestCase):
             [line] = self.refused(*ANY_PORT, f"--spin-us={value}", code=2)
             self.assertTrue(line.startswith("remora-node: ") and "--spin-us" in line and value in line, line)
 
+    # ---- programs beside the memory ----
+
+    @staticmethod
+    def chaser(target, *words):
+        return subprocess.Popen([ROOT / "out/bin/chaser", target, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True)
+
+    def calls_end(self, target, other, chase, command):
+        """selftests/lab/chaser.c runs before the program is loaded, with it, and beside clients whose calls never end by themselves:
+        one of the same space, and one of another space, which comes by another transport. Then their spaces are deleted."""
+        def expect(process, code, says=""):
+            out, err = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, code, out + err)
+            self.assertIn(says, err)
+
+        def greedy(target):
+            process = self.chaser(target, "greedy")
+            self.assertEqual(process.stdout.readline(), "greedy\n")
+            return process
+        expect(self.chaser(target), 1, "the node has no such offload")
+        command("offload", "load", chase, "--space", "1")
+        self.assertIn("of that id", command("offload", "load", chase, "--space", "1", code=1))
+        self.assertIn("no space 9", command("offload", "load", chase, "--space", "9", code=1))
+        self.assertIn("can't load", command("offload", "load", "/etc/passwd", "--space", "1", code=1))
+        expect(self.chaser(target), 0)
+        listed, = json.loads(command("offload", "list", "--json"))
+        self.assertEqual((listed["name"], listed["running"], listed["failed"]), ("chase", 0, 2), listed)
+        self.assertGreaterEqual(listed["ended"], 205, listed)
+        self.assertGreaterEqual(listed["used_ns"], 10_000_000, listed)
+        command("offload", "remove", "chase", "--space", "1")
+        self.assertIn("has no offload chase", command("offload", "remove", "chase", "--space", "1", code=1))
+        command("offload", "load", chase, "--space", "1", "--budget", "12000")
+        command("offload", "load", chase, "--space", "2")
+        with greedy(target) as same, greedy(other) as another:
+            expect(self.chaser(target), 0)
+            same.terminate()
+            expect(same, 0)
+            another.terminate()
+            expect(another, 0)
+        with greedy(target) as same, greedy(other) as another:
+            command("space", "del", "--force", "1")
+            command("offload", "remove", "chase", "--space", "2")
+            command("space", "del", "--force", "2")
+            for process in (same, another):
+                process.kill()
+                process.communicate()
+        self.assertEqual(json.loads(command("status", "--json"))["sessions"], 0)
+        self.assertEqual(json.loads(command("offload", "list", "--json")), [])
+
+    def test_calls_by_udp_and_rings(self):
+        for rings in (False, True):
+            with self.subTest(rings=rings), tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "rings"
+                with self.controlled("--shm", path) as (_, _, (one, two), command):
+                    command("space", "add", f"1={one}")
+                    command("space", "add", f"2={two}")
+                    port = json.loads(command("status", "--json"))["port"]
+                    ways = [f"udp:127.0.0.1:{port}", f"shm:{path}"]
+                    target, other = reversed(ways) if rings else ways
+                    self.calls_end(f"{target},key={one}", f"{other},space=2,key={two}", ROOT / "out/lib/offload/chase.so", command)
+
     @contextlib.contextmanager
     def served(self, spin_us, *, rings):
         """A node that spins for that time, and a function that has it serve 100 requests one after the other."""

@@ -24,6 +24,19 @@ out/bin/bench-lib: $(call objects,opt,$(BENCH_LIB_SRC) $(SUPPORT_SRC) libremote/
 	$(call link,opt,-Lout/lib -Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib -lremote $(PEERS_LDFLAGS) \
 		-lmemcached -lhiredis -lfmt -lpthread)
 
+out/bin/bench-calls: $(call objects,opt,$(BENCH_CALLS_SRC) $(SUPPORT_SRC)) out/lib/libremote.so
+	$(call say,LINK,$@)
+	$(call link,opt,-Lout/lib -Wl$(comma)-rpath$(comma)$(CURDIR)/out/lib -lremote -lfmt -lpthread)
+
+bench-calls: ## functions at a remora-node beside reads, without emulation (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory user out/bin/bench-calls
+	$(Q)tools/bench/calls/run $(ARGS)
+
+out/bin/bench-kv: $(call objects,opt,$(BENCH_KV_SRC) $(SUPPORT_SRC)) out/lib/libremote.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lfmt $(LIB_LIBS))
+
 bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS="--rounds 3")
 	$(Q)tools/lab/deps
 	+$(Q)$(MAKE) --no-print-directory all
@@ -63,3 +76,9 @@ bench-dev: ## libremote by /dev/rmemN beside libremote by UDP, in the lab (ARGS=
 	+$(Q)peers=$$(tools/bench/lib/peers) && \
 		$(MAKE) --no-print-directory all out/bin/bench-lib PEERS=$$peers && \
 		tools/bench/dev --peers $$peers $(ARGS)
+
+bench-kv: ## key-value tables beside memcached and redis, without emulation (ARGS="--keys 1024 --rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)peers=$$(tools/bench/lib/peers) && \
+		$(MAKE) --no-print-directory user out/bin/bench-kv && \
+		tools/bench/kv/run --peers $$peers $(ARGS)

@@ -13,6 +13,12 @@
  *                                               {"ok": true, "regions": [region_json(), ...]}, of
  *                                               the space, by address; the next ones are behind
  *                                               the last: an empty list ends them
+ *   {"verb": "offload load", "file": PATH, "space": ID[, "clients": [ID, ...]]
+ *    [, "budget_us": N]}
+ *                                               {"ok": true}
+ *   {"verb": "offload remove", "name": NAME, "space": ID}
+ *                                               {"ok": true}
+ *   {"verb": "offload list"}                    {"ok": true, "offloads": [offload_json(), ...]}
  *   {"verb": "stop"}                            {"ok": true}; the connection ends with the node
  *   a request that fails                        {"ok": false, "error": "one line"}
  *

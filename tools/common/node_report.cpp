@@ -38,7 +38,34 @@ void each_space_number(Report& report, Visit visit) {
     visit("read_only_of", report.read_only_of);
 }
 
+template <typename Report, typename Visit>
+void each_offload_member(Report& report, Visit visit) {
+    visit("name", report.name);
+    visit("id", report.id);
+    visit("space", report.space);
+    visit("clients", report.clients);
+    visit("budget_us", report.budget_us);
+    visit("running", report.running);
+    visit("ended", report.ended);
+    visit("failed", report.failed);
+    visit("over_budget", report.over_budget);
+    visit("used_ns", report.used_ns);
+}
+
 } // namespace
+
+nlohmann::ordered_json offload_json(const OffloadReport& offload) {
+    nlohmann::ordered_json json;
+    each_offload_member(offload, [&](const char* name, const auto& value) { json[name] = value; });
+    return json;
+}
+
+OffloadReport offload_parse(const nlohmann::ordered_json& json) {
+    OffloadReport offload{};
+    each_offload_member(offload,
+                        [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    return offload;
+}
 
 nlohmann::ordered_json space_json(const SpaceReport& space) {
     nlohmann::ordered_json json;

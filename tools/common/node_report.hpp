@@ -42,6 +42,13 @@ struct RegionReport {
     std::string name; // one of them
 };
 
+struct OffloadReport {
+    std::string name;
+    std::uint64_t id, space;
+    std::vector<std::uint32_t> clients; // other spaces that can call it
+    std::uint64_t budget_us, running, ended, failed, over_budget, used_ns;
+};
+
 // Regions in one answer of a daemon.
 inline constexpr std::size_t regions_report_max = 4096;
 
@@ -54,6 +61,10 @@ RegionReport region_parse(const nlohmann::ordered_json& json);
 nlohmann::ordered_json space_json(const SpaceReport& space);
 // Throws nlohmann::json::exception if json isn't space_json()'s.
 SpaceReport space_parse(const nlohmann::ordered_json& json);
+
+nlohmann::ordered_json offload_json(const OffloadReport& offload);
+// Throws nlohmann::json::exception if json isn't offload_json()'s.
+OffloadReport offload_parse(const nlohmann::ordered_json& json);
 
 nlohmann::ordered_json node_report_json(const NodeReport& report);
 // Throws nlohmann::json::exception if json isn't node_report_json()'s.

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "remora/offload.h"
 #include "support/failure.hpp"
 
 namespace remora::daemon {
@@ -50,6 +51,20 @@ public:
         taken_.insert(name);
         return member->get<std::uint64_t>();
     }
+    // Empty: the member is absent.
+    std::vector<std::uint32_t> numbers(const char* name) {
+        auto member = object_.find(name);
+        if (member == object_.end())
+            return {};
+        taken_.insert(name);
+        std::vector<std::uint32_t> numbers;
+        for (const json& each : member->is_array() ? *member : json::array({nullptr})) {
+            if (!each.is_number_unsigned() || each.get<std::uint64_t>() > ~std::uint32_t{0})
+                throw Misuse("\"{}\" is not a list of numbers of 32 bits", name);
+            numbers.push_back(each.get<std::uint32_t>());
+        }
+        return numbers;
+    }
     bool flag(const char* name) {
         auto member = object_.find(name);
         if (member == object_.end())
@@ -73,13 +88,21 @@ private:
 Command::Verb verb_of(const std::string& text) {
     using enum Command::Verb;
     static constexpr std::pair<std::string_view, Command::Verb> verbs[] = {
-        {"status", status},         {"space add", space_add}, {"space del", space_del},
-        {"space list", space_list}, {"regions", regions},     {"stop", stop},
+        {"status", status},
+        {"space add", space_add},
+        {"space del", space_del},
+        {"space list", space_list},
+        {"regions", regions},
+        {"stop", stop},
+        {"offload load", offload_load},
+        {"offload remove", offload_remove},
+        {"offload list", offload_list},
     };
     for (const auto& [name, verb] : verbs)
         if (name == text)
             return verb;
-    throw Misuse("unknown verb: use status, space add, space del, space list, regions or stop");
+    throw Misuse("unknown verb: use status, space add, space del, space list, regions, offload "
+                 "load, offload remove, offload list or stop");
 }
 
 } // namespace
@@ -91,7 +114,9 @@ Command parse_command(std::string_view line) {
     command.verb = verb_of(members.text("verb"));
     bool adds = command.verb == Command::Verb::space_add;
     const bool lists = command.verb == Command::Verb::regions;
-    if (adds || lists || command.verb == Command::Verb::space_del)
+    const bool loads = command.verb == Command::Verb::offload_load;
+    const bool removes = command.verb == Command::Verb::offload_remove;
+    if (adds || lists || loads || removes || command.verb == Command::Verb::space_del)
         command.space = static_cast<std::uint32_t>(members.number("space", id_max, false));
     if (adds) {
         command.key = key_parse(members.text("key"), "of the request");
@@ -102,6 +127,14 @@ Command parse_command(std::string_view line) {
         if (command.quota_bytes && command.read_only_of)
             throw Misuse("a quota is for spaces that allocate: not with read_only_of");
     }
+    if (loads) {
+        command.offload = members.text("file");
+        command.clients = members.numbers("clients");
+        command.budget_us =
+            static_cast<std::uint32_t>(members.number("budget_us", RMEM_BUDGET_US_MAX, true));
+    }
+    if (removes)
+        command.offload = members.text("name");
     if (lists)
         command.from = members.number("from", std::numeric_limits<std::uint64_t>::max(), true);
     if (command.verb == Command::Verb::space_del)

@@ -190,6 +190,9 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
         request.payload = datagram.subspan(in.payload_offset, in.payload_bytes);
         handle_message(request, rmem_datagram_is_damaged(&in, datagram.data()));
     }
+    // Without a thread for them, calls end here.
+    while (!slow_ && calls_.any())
+        calls_.run([&](const Calls::Ended& ended) { end_call(thread, ended, outbox); });
 }
 
 // Only this client can have written it; that its session is this client's, the core sees to.
@@ -245,6 +248,10 @@ constexpr rmem_execute_ops Node::carrier_ops{
         else
             node.answer(request, answer->reply);
         return true;
+    },
+    [](void* carrier, const rmem_head*, rmem_answer* answer) {
+        auto& [node, request] = *static_cast<Carrier*>(carrier);
+        return node.admit(request, *answer);
     }};
 
 void Node::execute(Request& request) {
@@ -252,8 +259,10 @@ void Node::execute(Request& request) {
     rmem_node_request(host_.core(), request.now_ns, request.head, request.payload.data(),
                       &request.path.peer, &decision);
     request.limit_bytes = rmem_node_datagram_bytes(&decision);
-    request.counters.add(count_reason + decision.reason);
-    if (decision.reason == RMEM_NODE_OK && rmem_type_brings_data(request.head->type))
+    if (decision.action != RMEM_ACT_RUN) // counted at its end
+        request.counters.add(count_reason + decision.reason);
+    if (decision.reason == RMEM_NODE_OK && rmem_type_brings_data(request.head->type) &&
+        !rmem_type_runs(request.head->type))
         request.counters.add(count_write_bytes, request.head->len);
     Carrier carrier{*this, request};
     rmem_execute(host_.core(), &carrier_ops, &carrier, request.head, request.payload.data(),
@@ -381,6 +390,63 @@ void Node::add(Request& request, Reply& out, rmem_head& head, std::size_t pieces
     }
 }
 
+// ---- calls ----
+
+bool Node::admit(Request& request, rmem_answer& decision) {
+    if (!calls_.admit(*request.head, request.payload, request.path, request.thread, decision)) {
+        request.counters.add(count_reason + decision.reason);
+        return false;
+    }
+    threads_[request.thread].calls++;
+    return true;
+}
+
+void Node::finish(unsigned int thread, Outbox& outbox) {
+    const std::size_t count = std::exchange(threads_[thread].calls, 0);
+    if (!count)
+        return;
+    calls_.run_own(
+        thread, count, [&](const Path& path) { return outbox.takes(path); },
+        [&](const Calls::Ended& ended) { end_call(thread, ended, outbox); });
+    if (calls_.any())
+        slow_->poke();
+}
+
+void Node::run_calls() {
+    const unsigned int thread = slow_thread();
+    enter(thread);
+    calls_.run([&](const Calls::Ended& ended) {
+        ended.answer.reply.plain = false; // for no late outbox has room for these
+        end_call(thread, ended, *ended.path.late);
+        ended.path.late->flush();
+    });
+    leave(thread);
+}
+
+void Node::end_call(unsigned int thread, const Calls::Ended& ended, Outbox& outbox) {
+    const rmem_head& head = ended.call.head;
+    Request request{thread, threads_[thread].counters, 0, ended.path, outbox};
+    request.key = rmem_node_key(host_.core(), head.space);
+    request.limit_bytes = ended.limit_bytes;
+    request.counters.add(count_reason + ended.answer.reason);
+    if (!request.key || rmem_node_incarnation(host_.core(), head.space) != ended.call.incarnation)
+        return request.counters.add(count_drop_space);
+    if (ended.answer.action == RMEM_ACT_REPLY)
+        answer_call(request, ended);
+}
+
+void Node::answer_call(Request& request, const Calls::Ended& ended) {
+    rmem_head& head = ended.answer.reply;
+    std::span payload(ended.call.result, rmem_wire_payload_bytes(&head));
+    if (payload.empty())
+        return answer(request, head);
+    if (head.plain)
+        return answer_plain(request, head, [&](std::uint8_t* to) { copied(payload, to); });
+    Reply& out = datagram_for(request, head);
+    out.data[out.pieces] = out.copy(payload);
+    add(request, out, head, 1);
+}
+
 // ---- slow requests ----
 
 void Node::slow(Request& request) {
@@ -425,9 +491,14 @@ void Node::run_slow() {
             answer_slow(thread, job.path, key, job.core.call, *job.path.late);
             job.path.late->flush();
         },
-        drop};
-    while (!slow_->is_stopped())
-        slow_->serve(scrub(thread) ? grace_poll : std::chrono::milliseconds::max(), events);
+        drop, [this] { run_calls(); }};
+    while (!slow_->is_stopped()) {
+        const bool scrubs = scrub(thread);
+        if (calls_.any())
+            slow_->poke();
+        slow_->serve(scrubs ? grace_poll : std::chrono::milliseconds::max(), events);
+        run_calls();
+    }
 }
 
 // ---- scrubbing ----

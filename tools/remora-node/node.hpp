@@ -7,6 +7,7 @@
  *   each message -> digest               no change before all of these hold
  *      |
  *      |-- rmem_node_is_slow()   slow.hpp, once there is a thread for them
+ *      |-- QUERY, CALL           calls.hpp
  *      `-- others                slot lock { rmem_node_request() decides; rmem_execute() }
  *
  * At level link, answers to a READ refer to the pages themselves. A thread must send its answers
@@ -29,6 +30,7 @@
 
 #include "common/node_report.hpp"
 #include "node/host.hpp"
+#include "remora-node/calls.hpp"
 #include "remora-node/counters.hpp"
 #include "remora-node/path.hpp"
 #include "remora-node/slow.hpp"
@@ -76,6 +78,8 @@ public:
         return nullptr;
     }
     virtual void plain_done(const rmem_head&, std::uint32_t /* payload_bytes */) {}
+    // Can it send where this path leads?
+    virtual bool takes(const Path&) const { return true; }
 
     // The last datagram, while more answers of its session can join it; reply null: none.
     struct Open {
@@ -119,6 +123,9 @@ public:
 
     void handle(unsigned int thread, std::uint64_t now_ns, std::span<const std::uint8_t> datagram,
                 const Path& path, Outbox& outbox);
+    // After a batch of datagrams, before outbox's flush(): runs calls that came with it for a
+    // while.
+    void finish(unsigned int thread, Outbox& outbox);
 
     // Requests that can take long wait for run_slow() from now on, rather than be executed in
     // handle(). Before the first datagram.
@@ -131,6 +138,11 @@ public:
     // To be called once every rmem_node_expire_ms(): has run_slow() end idle sessions that owe
     // memory.
     void expire();
+
+    // Programs are loaded and removed from operate() alone.
+    Calls& calls() { return calls_; }
+    // The thread of run_slow(): some steps of the QUERY and CALL messages that run.
+    void run_calls();
 
     // The node is about to end: from now on its clients are told that it has restarted, so their
     // operations end at once rather than when they have waited long enough.
@@ -150,6 +162,7 @@ private:
     struct alignas(64) Thread {
         std::atomic<std::uint64_t> passes{0}; // the thread writes it; odd: in a batch
         std::uint64_t datagrams = 0;          // begun
+        std::size_t calls = 0;                // admitted since finish()
         Counters counters;
     };
 
@@ -164,6 +177,9 @@ private:
     template <typename Write>
     void answer_plain(Request& request, rmem_head& head, Write write);
     void add(Request& request, Reply& out, rmem_head& head, std::size_t pieces);
+    bool admit(Request& request, rmem_answer& decision);
+    void end_call(unsigned int thread, const Calls::Ended& ended, Outbox& outbox);
+    void answer_call(Request& request, const Calls::Ended& ended);
     void slow(Request& request);
     void answer_slow(unsigned int thread, const Path& path, const base_siphash_key* key,
                      rmem_node_call& call, Outbox& outbox);
@@ -171,6 +187,7 @@ private:
     bool has_passed(const std::vector<std::uint64_t>& grace) const;
 
     node::Host host_;
+    Calls calls_{host_};
     std::vector<Thread> threads_; // the last one is run_slow()'s
     std::optional<SlowPath> slow_;
     std::atomic<bool> expiring_ = false; // run_slow() has it to do

@@ -11,9 +11,14 @@ namespace remora::daemon {
 namespace {
 
 void change(Node& node, const Command& command, const node::Host::Between& between) {
-    if (command.verb == Command::Verb::space_del)
+    if (command.verb == Command::Verb::offload_load)
+        node.calls().load(command.offload, command.space, command.budget_us, command.clients);
+    else if (command.verb == Command::Verb::offload_remove)
+        node.calls().remove(command.offload, command.space, [&] { node.run_calls(); });
+    else if (command.verb == Command::Verb::space_del) {
         node.del_space(command.space, command.force, between);
-    else if (command.read_only_of)
+        node.calls().space_gone();
+    } else if (command.read_only_of)
         node.add_view(command.space, command.key, command.read_only_of);
     else
         node.add_space(command.space, command.key, command.quota_bytes);
@@ -47,11 +52,18 @@ void Operator::execute(std::string_view line, Control::Answer answer) {
             for (const rmem_listed& region : node_.regions(command.space, command.from))
                 done["regions"].push_back(region_json(report_of(region)));
             break;
+        case offload_list:
+            done["offloads"] = nlohmann::ordered_json::array();
+            for (const OffloadReport& offload : node_.calls().list())
+                done["offloads"].push_back(offload_json(offload));
+            break;
         case stop:
             stopped_ = true;
             break;
         case space_add:
         case space_del:
+        case offload_load:
+        case offload_remove:
             return node_.operate([this, command, answer](const node::Host::Between& between) {
                 try {
                     change(node_, command, between);

@@ -35,13 +35,6 @@ struct RingPlace {
     std::uint64_t serial;
 };
 
-std::uint64_t fine_now_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * BASE_NSEC_PER_SEC +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 } // namespace
 
 // ---- answers ----
@@ -94,6 +87,10 @@ bool RingOutbox::post(RingPair& pair, std::span<const std::uint8_t> head, const 
     return true;
 }
 
+bool RingOutbox::takes(const Path& path) const {
+    return path == pair_->path;
+}
+
 std::uint8_t* RingOutbox::plain_room(const rmem_head& head, std::uint32_t payload_bytes) {
     rmem_plain_sum with = plain_;
     if (!rmem_plain_joins(&with, &head, payload_bytes))
@@ -137,7 +134,10 @@ void LateOutbox::flush() {
     if (!serial_)
         return;
     auto head = std::span(reply_->head).first(reply_->head_bytes);
-    rings_.answer(serial_, {head.begin(), head.end()});
+    std::vector<std::uint8_t> datagram(head.begin(), head.end());
+    for (auto piece : std::span(reply_->data).first(reply_->pieces))
+        datagram.insert(datagram.end(), piece.begin(), piece.end());
+    rings_.answer(serial_, std::move(datagram));
     serial_ = 0;
 }
 
@@ -284,6 +284,7 @@ bool RingWorker::serve(Watched& watched, std::uint64_t now) {
     ring_fault fault = watched.warm ? RING_OK : ring_in_track(&pair.in, pair.pointer);
     if (!fault)
         fault = take_turn(watched, now);
+    node_.finish(thread_, outbox_);
     outbox_.flush();
     if (ring_in_tell(&pair.in)) {
         pair.wake_client();

@@ -49,6 +49,7 @@ public:
     }
     Reply& add(const Path& path) override;
     void flush() override;
+    bool takes(const Path& path) const override;
     std::uint8_t* plain_room(const rmem_head& head, std::uint32_t payload_bytes) override;
     void plain_done(const rmem_head& head, std::uint32_t payload_bytes) override;
     // Entries of this turn, and those that flush() will add.

@@ -64,17 +64,20 @@ void SlowPath::run_errands(const Events& events) {
         errands.swap(errands_);
     }
     for (const Errand& errand : errands)
-        errand([&](const rmem_node_call& under_way) { execute_brief(under_way, events); });
+        errand([&](const rmem_node_call& under_way) { execute_between(under_way, events); });
 }
 
 void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
     {
         std::unique_lock lock(lock_);
-        auto ready = [this] { return stopped_ || !errands_.empty() || rmem_queue_any(&queue_); };
+        auto ready = [this] {
+            return stopped_ || poked_ || !errands_.empty() || rmem_queue_any(&queue_);
+        };
         if (timeout == timeout.max())
             added_.wait(lock, ready);
         else
             added_.wait_for(lock, timeout, ready);
+        poked_ = false;
         if (stopped_)
             return;
     }
@@ -91,12 +94,17 @@ void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
 
 void SlowPath::execute(Job& job, const Events& events) {
     bool executed = host_.call(job.core, job.path.peer, now_ns,
-                               [&](const rmem_node_call& call) { execute_brief(call, events); });
+                               [&](const rmem_node_call& call) { execute_between(call, events); });
     (executed ? events.ended : events.orphan)(job);
     let_go(job, rmem_queue_give);
 }
 
-// Between the steps of a long call.
+void SlowPath::execute_between(const rmem_node_call& under_way, const Events& events) {
+    if (under_way.divisible)
+        execute_brief(under_way, events);
+    events.between();
+}
+
 void SlowPath::execute_brief(const rmem_node_call& under_way, const Events& events) {
     using enum node::Host::Entered;
     for (unsigned n = 0; n < RMEM_QUEUE_BRIEF; n++) {
@@ -116,6 +124,15 @@ void SlowPath::execute_brief(const rmem_node_call& under_way, const Events& even
         }
         let_go(*job, rmem_queue_give);
     }
+}
+
+void SlowPath::poke() {
+    {
+        std::lock_guard lock(lock_);
+        if (std::exchange(poked_, true))
+            return;
+    }
+    added_.notify_one();
 }
 
 void SlowPath::stop() {

@@ -29,6 +29,7 @@ public:
     struct Events {
         std::function<void(Job& job)> ended;  // its call has an answer
         std::function<void(Job& job)> orphan; // its space is gone
+        std::function<void()> between;        // a long call's steps
     };
 
     explicit SlowPath(node::Host& host);
@@ -41,7 +42,11 @@ public:
     using Errand = std::function<void(const node::Host::Between& between)>;
     void add(Errand errand);
 
-    // Waits for requests until the timeout, or stop(), and executes some. In one thread at a time.
+    // serve() returns at once, in this turn or the next. From any thread.
+    void poke();
+
+    // Waits for requests until the timeout, poke() or stop(), and executes some. In one thread at a
+    // time.
     void serve(std::chrono::milliseconds timeout, const Events& events);
     // Final, from any thread.
     void stop();
@@ -53,12 +58,14 @@ private:
     void let_go(Job& job, void (*how)(rmem_queue*, rmem_job*));
     void run_errands(const Events& events);
     void execute(Job& job, const Events& events);
+    void execute_between(const rmem_node_call& under_way, const Events& events);
     void execute_brief(const rmem_node_call& under_way, const Events& events);
 
     node::Host& host_;
     std::mutex lock_; // all below
     std::condition_variable added_;
     bool stopped_ = false;
+    bool poked_ = false;
     std::vector<Errand> errands_;
     rmem_queue queue_;
     std::vector<Job> jobs_;

@@ -74,6 +74,7 @@ void Worker::serve(unsigned int packets) {
         inbox_.for_each_datagram(i, [&, &path = inbox_.path(i)](auto datagram) {
             node_.handle(thread_, now, datagram, path, outbox_);
         });
+    node_.finish(thread_, outbox_);
     outbox_.flush();
     node_.leave(thread_);
 }

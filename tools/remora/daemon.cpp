@@ -71,6 +71,31 @@ void Daemon::del_space(std::uint32_t id, bool force) {
     change({{"verb", "space del"}, {"space", id}, {"force", force}});
 }
 
+void Daemon::load_offload(const std::string& file, std::uint32_t space, std::uint32_t budget_us,
+                          const std::vector<std::uint32_t>& clients) {
+    Json request{{"verb", "offload load"}, {"file", file}, {"space", space}, {"clients", clients}};
+    if (budget_us)
+        request["budget_us"] = budget_us;
+    change(request);
+}
+
+void Daemon::remove_offload(const std::string& name, std::uint32_t space) {
+    change({{"verb", "offload remove"}, {"name", name}, {"space", space}});
+}
+
+std::vector<OffloadReport> Daemon::offloads() {
+    Json answer = client_.call({{"verb", "offload list"}});
+    std::vector<OffloadReport> offloads;
+    try {
+        for (const Json& offload : answer.at("offloads"))
+            offloads.push_back(offload_parse(offload));
+    } catch (const nlohmann::json::exception&) {
+        throw Failure("{} is not the control socket of a memory node: it lists no offloads",
+                      client_.path());
+    }
+    return offloads;
+}
+
 void Daemon::stop() {
     change({{"verb", "stop"}});
     client_.wait_end();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // remora node: the memory node of this machine, the kernel's (rmem_node.ko) or a remora-node.
+#include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -192,6 +194,81 @@ void node_regions(const std::string& text, bool json, const std::string& named) 
         table.print();
 }
 
+// ---- offloads ----
+
+constexpr std::size_t offload_name_max = 15, offload_clients_max = 16; // the kernel's
+
+struct OffloadOptions {
+    std::string which, space, clients;
+    std::uint32_t budget_us = 0; // the program's own
+};
+
+std::vector<std::uint32_t> clients_of(const std::string& text) {
+    std::vector<std::uint32_t> clients;
+    for (std::size_t at = 0; at < text.size();) {
+        std::size_t end = std::min(text.find(',', at), text.size());
+        clients.push_back(parse_space_id(text.substr(at, end - at)));
+        at = end + 1;
+    }
+    return clients;
+}
+
+void call_offload(Request request, std::string_view verb, const std::string& name) {
+    try {
+        node_family().call(std::move(request));
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't {} offload {}: {}", verb, name, refused.what());
+    }
+}
+
+void offload_load(const OffloadOptions& options, const std::string& named) {
+    const std::uint32_t space = parse_space_id(options.space);
+    const std::vector<std::uint32_t> clients = clients_of(options.clients);
+    std::string socket = daemon_socket(named);
+    if (!socket.empty())
+        return Daemon(socket).load_offload(std::filesystem::absolute(options.which), space,
+                                           options.budget_us, clients);
+    if (options.which.find('/') != std::string::npos || options.which.size() > offload_name_max)
+        throw Failure("'{}' is no name of a module's program: for a remora-node name its --socket",
+                      options.which);
+    if (clients.size() > offload_clients_max)
+        throw Failure("{} spaces are more than the {} that can call a program", clients.size(),
+                      offload_clients_max);
+    Request request(RMEM_NODE_CMD_OFFLOAD_LOAD);
+    request.string(RMEM_NODE_A_OFFLOAD, options.which);
+    request.u32(RMEM_NODE_A_SPACE, space);
+    request.bytes(RMEM_NODE_A_CLIENTS, clients.data(), clients.size() * sizeof(clients[0]));
+    if (options.budget_us)
+        request.u32(RMEM_NODE_A_BUDGET_US, options.budget_us);
+    call_offload(std::move(request), "load", options.which);
+}
+
+void offload_remove(const OffloadOptions& options, const std::string& named) {
+    const std::uint32_t space = parse_space_id(options.space);
+    std::string socket = daemon_socket(named);
+    if (!socket.empty())
+        return Daemon(socket).remove_offload(options.which, space);
+    Request request(RMEM_NODE_CMD_OFFLOAD_REMOVE);
+    request.string(RMEM_NODE_A_OFFLOAD, options.which);
+    request.u32(RMEM_NODE_A_SPACE, space);
+    call_offload(std::move(request), "remove", options.which);
+}
+
+void offload_list(bool json, const std::string& named) {
+    std::string socket = daemon_socket(named);
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    Table table(offload_columns());
+    for (const OffloadReport& offload :
+         socket.empty() ? kernel_offloads() : Daemon(socket).offloads()) {
+        list.push_back(offload_json(offload));
+        table.add(offload_row(offload));
+    }
+    if (json)
+        fmt::print("{}\n", list.dump(2));
+    else
+        table.print();
+}
+
 using Socket = std::shared_ptr<std::string>;
 
 Socket add_socket(CLI::App& command) {
@@ -225,6 +302,38 @@ void add_space_commands(CLI::App& node) {
     list->add_flag("--json", *json, "Print JSON");
     socket = add_socket(*list);
     list->callback([=] { space_list(*json, *socket); });
+}
+
+void add_offload_commands(CLI::App& node) {
+    CLI::App* offload = node.add_subcommand("offload", "Programs that run beside the memory");
+    offload->require_subcommand(1);
+
+    CLI::App* load = offload->add_subcommand("load", "Let clients call a program");
+    auto options = std::make_shared<OffloadOptions>();
+    load->add_option("PROGRAM", options->which,
+                     "FILE.so for a remora-node, NAME of a module's for the kernel's node")
+        ->required();
+    load->add_option("--space", options->space, "ID of the space that it reaches")->required();
+    load->add_option("--clients", options->clients,
+                     "ID,... of other spaces whose clients can call it");
+    load->add_option("--budget", options->budget_us,
+                     "Microseconds of the node's time for a call, instead of the program's choice")
+        ->check(CLI::Range(1, 100000));
+    Socket socket = add_socket(*load);
+    load->callback([=] { offload_load(*options, *socket); });
+
+    CLI::App* remove = offload->add_subcommand("remove", "Let nobody call it any more");
+    options = std::make_shared<OffloadOptions>();
+    remove->add_option("NAME", options->which)->required();
+    remove->add_option("--space", options->space, "ID of its space")->required();
+    socket = add_socket(*remove);
+    remove->callback([=] { offload_remove(*options, *socket); });
+
+    CLI::App* list = offload->add_subcommand("list", "List the programs, with their calls");
+    auto json = std::make_shared<bool>(false);
+    list->add_flag("--json", *json, "Print JSON");
+    socket = add_socket(*list);
+    list->callback([=] { offload_list(*json, *socket); });
 }
 
 void add_start_command(CLI::App& node) {
@@ -262,6 +371,7 @@ void add_node_commands(CLI::App& program) {
     socket = add_socket(*status);
     status->callback([=] { node_status(*json, *socket); });
     add_space_commands(*node);
+    add_offload_commands(*node);
 
     CLI::App* regions = node->add_subcommand("regions", "List the regions of a space");
     auto space = std::make_shared<std::string>();

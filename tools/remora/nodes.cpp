@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "support/parse.hpp"
@@ -61,6 +62,22 @@ std::vector<SpaceReport> kernel_spaces() {
     return spaces;
 }
 
+std::vector<OffloadReport> kernel_offloads() {
+    std::vector<OffloadReport> offloads;
+    for (const Attributes& offload : node_family().dump(Request(RMEM_NODE_CMD_OFFLOADS))) {
+        const std::vector<std::uint8_t>& bytes = offload.bytes(RMEM_NODE_A_CLIENTS);
+        std::vector<std::uint32_t> clients(bytes.size() / sizeof(std::uint32_t));
+        std::memcpy(clients.data(), bytes.data(), clients.size() * sizeof(clients[0]));
+        offloads.push_back(
+            {offload.string(RMEM_NODE_A_OFFLOAD), offload.number(RMEM_NODE_A_OFFLOAD_ID),
+             offload.number(RMEM_NODE_A_SPACE), clients, offload.number(RMEM_NODE_A_BUDGET_US),
+             offload.number(RMEM_NODE_A_RUNNING), offload.number(RMEM_NODE_A_ENDED),
+             offload.number(RMEM_NODE_A_FAILED), offload.number(RMEM_NODE_A_OVER_BUDGET),
+             offload.number(RMEM_NODE_A_USED_NS)});
+    }
+    return offloads;
+}
+
 std::vector<RegionReport> kernel_regions(std::uint32_t space) {
     std::vector<RegionReport> regions;
     Request request(RMEM_NODE_CMD_REGIONS);
@@ -103,6 +120,24 @@ std::vector<std::string> space_row(const SpaceReport& space) {
     return {fmt::to_string(space.id), size_text(space.promised_bytes),
             space.quota_bytes ? size_text(space.quota_bytes) : "-", fmt::to_string(space.regions),
             space.read_only_of ? fmt::format("read-only of {}", space.read_only_of) : "full"};
+}
+
+std::vector<std::string> offload_columns() {
+    return {"OFFLOAD", "ID",    "SPACE",  "CLIENTS", "BUDGET",
+            "RUNNING", "ENDED", "FAILED", "STOPPED", "TIME"};
+}
+
+std::vector<std::string> offload_row(const OffloadReport& offload) {
+    return {offload.name,
+            fmt::to_string(offload.id),
+            fmt::to_string(offload.space),
+            offload.clients.empty() ? "-" : fmt::format("{}", fmt::join(offload.clients, ",")),
+            fmt::format("{} us", offload.budget_us),
+            fmt::to_string(offload.running),
+            fmt::to_string(offload.ended),
+            fmt::to_string(offload.failed),
+            fmt::to_string(offload.over_budget),
+            fmt::format("{} us", offload.used_ns / 1000)};
 }
 
 } // namespace remora

@@ -22,8 +22,12 @@ std::vector<std::string> space_row(const SpaceReport& space);
 std::vector<std::string> region_columns();
 std::vector<std::string> region_row(const RegionReport& region);
 
+std::vector<std::string> offload_columns();
+std::vector<std::string> offload_row(const OffloadReport& offload);
+
 // The kernel's node's.
 std::vector<SpaceReport> kernel_spaces();
+std::vector<OffloadReport> kernel_offloads();
 std::vector<RegionReport> kernel_regions(std::uint32_t space);
 
 } // namespace remora

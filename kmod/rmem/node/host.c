@@ -180,6 +180,7 @@ static void host_take_down(struct node_host *host)
 {
 	host_stop_threads(host);
 	node_request_close(host);
+	node_calls_exit(host);
 	node_slow_exit(host);
 	kvfree(host->slot);
 	host_free_state(host);

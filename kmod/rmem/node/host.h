@@ -8,6 +8,7 @@
  *   request.c  requests are executed: softirq
  *   ports.c    where requests come from: UDP, and modules' ports
  *   slow.c     those that can take long (rmem_node_is_slow()): queues by space and a thread
+ *   calls.c    QUERY and CALL messages, which that thread runs, and the modules with their programs
  *   mem.c      the lent pages; a thread zeroes pages given back
  *   epoch.c    a new boot epoch when the machine's memory was rolled back
  *   count.c    counters
@@ -16,7 +17,9 @@
  *   node_control   mutex: start, stop and all that looks at the one node
  *   call_lock      mutex: the core's call lock
  *   slow_lock      mutex: the core's slow lock
+ *   calls.stepping mutex: steps of QUERY and CALL messages
  *   slot[].lock    spinlock: the core's slot lock; a port's locks come before it
+ *   calls.lock     spinlock: the core's run lock
  *   queue.lock     spinlock: the slow path's queue (with none but a port's)
  * Receiving runs under rcu_read_lock(): pages and keys taken from the core are
  * waited for by synchronize_rcu() before they are used anew.
@@ -36,6 +39,7 @@
 
 #include "core/rmem/node/node.h"
 #include "core/rmem/node/queue.h"
+#include "core/rmem/offload/run.h"
 #include "rmem_port_ops.h"
 
 struct genl_info;
@@ -135,6 +139,7 @@ struct node_host {
 	struct node_frame __percpu *frame;
 	bool hibernating; /* drop packets: their changes would be rolled back */
 	struct node_queue queue;
+	struct node_calls *calls; /* calls.c's, from the first offload on */
 	struct mutex call_lock; /* the core's call lock */
 	struct mutex slow_lock; /* the core's slow lock */
 	void *state;		/* the core's */
@@ -185,6 +190,27 @@ bool node_slow_add(const struct rmem_port_batch *batch, const struct rmem_record
 
 /* Does a call's steps, to its end, and between them the brief calls. Call lock. */
 void node_slow_run(struct node_host *host, struct rmem_node_call *call);
+
+/* calls.c: offloads, as LOAD and REMOVE name them. node_control. */
+struct node_offload {
+	const char *name;
+	u32 space;
+	u32 budget_us; /* 0: the program's own */
+	u32 client[RMEM_RUN_CLIENTS];
+	u32 clients;
+};
+
+int node_calls_load(struct node_host *host, const struct node_offload *offload,
+		    struct netlink_ext_ack *extack);
+int node_calls_remove(struct node_host *host, const struct node_offload *offload,
+		      struct netlink_ext_ack *extack);
+void node_calls_space_gone(struct node_host *host);
+bool node_calls_at(struct node_host *host, unsigned int at, struct rmem_run_offload *copy);
+void node_calls_exit(struct node_host *host);
+bool node_calls_admit(const struct rmem_port_batch *batch, const struct rmem_record *record,
+		      struct rmem_answer *answer);
+bool node_calls_any(struct node_host *host);
+void node_calls_run(struct node_host *host);
 
 /* mem.c: reservation, then the thread that zeroes. */
 int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config, u64 extra_bytes,

@@ -47,6 +47,9 @@ static const struct nla_policy policy[RMEM_NODE_A_MAX + 1] = {
 	[RMEM_NODE_A_QUOTA] = { .type = NLA_U64 },
 	[RMEM_NODE_A_FORCE] = { .type = NLA_FLAG },
 	[RMEM_NODE_A_READ_ONLY_OF] = { .type = NLA_U32 },
+	[RMEM_NODE_A_OFFLOAD] = { .type = NLA_NUL_STRING, .len = RMEM_OFFLOAD_NAME_BYTES - 1 },
+	[RMEM_NODE_A_BUDGET_US] = { .type = NLA_U32 },
+	[RMEM_NODE_A_CLIENTS] = { .type = NLA_BINARY, .len = RMEM_RUN_CLIENTS * sizeof(u32) },
 };
 
 /* ---- START, STOP ---- */
@@ -322,6 +325,8 @@ static int netlink_space_del_doit(struct sk_buff *skb, struct genl_info *info)
 		return err;
 	error = netlink_delete_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]),
 				     info->attrs[RMEM_NODE_A_FORCE], &regions, &bytes);
+	if (error == RMEM_SPACE_OK)
+		node_calls_space_gone(node_running);
 	mutex_unlock(&node_control);
 	err = netlink_refuse_space(info, error);
 	if (error == RMEM_SPACE_BUSY)
@@ -449,6 +454,117 @@ static int netlink_regions_dumpit(struct sk_buff *skb, struct netlink_callback *
 	return skb->len;
 }
 
+/* ---- offloads ---- */
+
+/* The attributes of LOAD and REMOVE. */
+static int netlink_read_offload(struct genl_info *info, struct node_offload *offload)
+{
+	const struct nlattr *clients = info->attrs[RMEM_NODE_A_CLIENTS];
+
+	if (!info->attrs[RMEM_NODE_A_OFFLOAD])
+		return netlink_refuse(info, RMEM_NODE_A_OFFLOAD, "OFFLOAD is missing: a name",
+				      -EINVAL);
+	if (!info->attrs[RMEM_NODE_A_SPACE])
+		return netlink_refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
+	if (clients && nla_len(clients) % sizeof(u32))
+		return netlink_refuse(info, RMEM_NODE_A_CLIENTS, "CLIENTS are no ids", -EINVAL);
+	if (info->attrs[RMEM_NODE_A_BUDGET_US] &&
+	    nla_get_u32(info->attrs[RMEM_NODE_A_BUDGET_US]) - 1 >= RMEM_BUDGET_US_MAX)
+		return netlink_refuse(info, RMEM_NODE_A_BUDGET_US, "BUDGET_US is not 1 to 100000",
+				      -ERANGE);
+	offload->name = nla_data(info->attrs[RMEM_NODE_A_OFFLOAD]);
+	offload->space = nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]);
+	offload->budget_us = info->attrs[RMEM_NODE_A_BUDGET_US] ?
+				     nla_get_u32(info->attrs[RMEM_NODE_A_BUDGET_US]) : 0;
+	offload->clients = clients ? nla_len(clients) / sizeof(u32) : 0;
+	if (clients)
+		nla_memcpy(offload->client, clients, sizeof(offload->client));
+	return 0;
+}
+
+static int netlink_offload_load_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct node_offload offload;
+	int err = netlink_read_offload(info, &offload);
+
+	if (err)
+		return err;
+	err = netlink_lock_started(info);
+	if (err)
+		return err;
+	err = node_calls_load(node_running, &offload, info->extack);
+	mutex_unlock(&node_control);
+	return err;
+}
+
+static int netlink_offload_remove_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct node_offload offload;
+	int err = netlink_read_offload(info, &offload);
+
+	if (!err)
+		err = netlink_lock_started(info);
+	if (err)
+		return err;
+	err = node_calls_remove(node_running, &offload, info->extack);
+	mutex_unlock(&node_control);
+	return err;
+}
+
+static int netlink_put_clients(struct sk_buff *skb, const struct rmem_run_offload *offload)
+{
+	u32 client[RMEM_RUN_CLIENTS];
+	u32 n;
+
+	for (n = 0; n < offload->clients; n++)
+		client[n] = offload->client[n].space;
+	return nla_put(skb, RMEM_NODE_A_CLIENTS, n * sizeof(client[0]), client);
+}
+
+static int netlink_put_offload(struct sk_buff *skb, struct netlink_callback *cb,
+			       const struct rmem_run_offload *offload)
+{
+	void *hdr = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq, &family,
+				NLM_F_MULTI, RMEM_NODE_CMD_OFFLOADS);
+
+	if (!hdr)
+		return -EMSGSIZE;
+	if (nla_put_string(skb, RMEM_NODE_A_OFFLOAD, offload->ops->name) ||
+	    nla_put_u32(skb, RMEM_NODE_A_SPACE, offload->place.space) ||
+	    netlink_put_clients(skb, offload) ||
+	    nla_put_u32(skb, RMEM_NODE_A_BUDGET_US, offload->budget_us) ||
+	    nla_put_u32(skb, RMEM_NODE_A_OFFLOAD_ID, offload->ops->id) ||
+	    nla_put_u32(skb, RMEM_NODE_A_RUNNING, offload->calls) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_ENDED, offload->ended, RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_FAILED, offload->failed, RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_OVER_BUDGET, offload->over_budget,
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_USED_NS, offload->used_ns, RMEM_NODE_A_PAD)) {
+		genlmsg_cancel(skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, hdr);
+	return 0;
+}
+
+/* cb->args[0]: place to go on with. */
+static int netlink_offloads_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	unsigned long at = cb->args[0];
+	struct rmem_run_offload offload;
+
+	if (mutex_lock_interruptible(&node_control))
+		return -EINTR;
+	for (; node_running && at < RMEM_RUN_OFFLOADS; at++) {
+		if (node_calls_at(node_running, at, &offload) &&
+		    netlink_put_offload(skb, cb, &offload))
+			break;
+	}
+	mutex_unlock(&node_control);
+	cb->args[0] = at;
+	return skb->len;
+}
+
 /* ---- STATUS ---- */
 
 static int netlink_put_bytes(struct sk_buff *skb, int attribute, u64 bytes)
@@ -564,6 +680,12 @@ static const struct genl_small_ops ops[] = {
 	  .dumpit = netlink_spaces_dumpit },
 	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM,
 	  .dumpit = netlink_regions_dumpit },
+	{ .cmd = RMEM_NODE_CMD_OFFLOAD_LOAD, .flags = GENL_ADMIN_PERM,
+	  .doit = netlink_offload_load_doit },
+	{ .cmd = RMEM_NODE_CMD_OFFLOAD_REMOVE, .flags = GENL_ADMIN_PERM,
+	  .doit = netlink_offload_remove_doit },
+	{ .cmd = RMEM_NODE_CMD_OFFLOADS, .flags = GENL_ADMIN_PERM,
+	  .dumpit = netlink_offloads_dumpit },
 };
 
 /*

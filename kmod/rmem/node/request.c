@@ -140,10 +140,18 @@ static bool request_answer(void *carrier, struct rmem_answer *answer,
 
 /* ---- execution ---- */
 
+static bool request_run(void *carrier, const struct rmem_head *head, struct rmem_answer *answer)
+{
+	struct node_request *rq = carrier;
+
+	return node_calls_admit(rq->batch, rq->in, answer);
+}
+
 static const struct rmem_execute_ops request_ops = {
 	.at = request_at,
 	.copy = request_copy,
 	.answer = request_answer,
+	.run = request_run,
 };
 
 /* As much of the payload as the core looks at. */
@@ -169,8 +177,10 @@ static void request_execute(struct node_request *rq)
 	rmem_node_request(core, ktime_get_coarse_ns(), head, known, &rq->batch->path.peer, &answer);
 	rq->room_bytes = rmem_node_datagram_bytes(&answer);
 	rq->identified = answer.session;
-	node_count(NODE_COUNT_REASON + answer.reason);
-	if (answer.reason == RMEM_NODE_OK && rmem_type_brings_data(head->type))
+	if (answer.action != RMEM_ACT_RUN) /* counted at its end */
+		node_count(NODE_COUNT_REASON + answer.reason);
+	if (answer.reason == RMEM_NODE_OK && rmem_type_brings_data(head->type) &&
+	    !rmem_type_runs(head->type))
 		node_count_add(NODE_COUNT_WRITE_BYTES, head->len);
 	trace_rmem_node_decision(head, &answer);
 	rmem_execute(core, &request_ops, rq, head, known, &answer);

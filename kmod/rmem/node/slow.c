@@ -216,6 +216,8 @@ void node_slow_run(struct node_host *host, struct rmem_node_call *call)
 		cond_resched();
 		if (call->divisible)
 			slow_run_brief(host, call);
+		if (call->divisible || call->waits)
+			node_calls_run(host);
 	}
 }
 
@@ -275,11 +277,14 @@ static int slow_run(void *data)
 	while (!kthread_should_stop()) {
 		unsigned long now = jiffies;
 
-		wait_event_idle_timeout(queue->wait, kthread_should_stop() || slow_has_jobs(queue),
+		wait_event_idle_timeout(queue->wait,
+					kthread_should_stop() || slow_has_jobs(queue) ||
+						node_calls_any(host),
 					time_before(now, next) ? next - now : 1);
 		if (kthread_should_stop())
 			break;
 		slow_run_jobs(host);
+		node_calls_run(host);
 		if (time_after_eq(jiffies, next)) {
 			slow_expire(host);
 			next = jiffies + period;

@@ -29,18 +29,32 @@
  */
 #define SEND_GFP (GFP_ATOMIC | __GFP_NOMEMALLOC | __GFP_NOWARN)
 
+/* A longer payload is put into pages, for memory that is fragmented has no larger pieces. */
+#define LINEAR_MAX 2048
+
 /* ---- packets ---- */
+
+static struct sk_buff *answer_packet_made(struct sk_buff *skb)
+{
+	if (likely(skb))
+		skb_reserve(skb, HEADROOM);
+	else
+		rmem_port_count(RMEM_PORT_NO_BUFFER);
+	return skb;
+}
 
 static struct sk_buff *answer_packet_new(u32 linear_bytes)
 {
-	struct sk_buff *skb = alloc_skb(HEADROOM + linear_bytes, SEND_GFP);
+	return answer_packet_made(alloc_skb(HEADROOM + linear_bytes, SEND_GFP));
+}
 
-	if (unlikely(!skb)) {
-		rmem_port_count(RMEM_PORT_NO_BUFFER);
-		return NULL;
-	}
-	skb_reserve(skb, HEADROOM);
-	return skb;
+/* The caller counts the pages' bytes. */
+static struct sk_buff *answer_packet_paged(u32 linear_bytes, u32 paged_bytes)
+{
+	int err;
+
+	return answer_packet_made(alloc_skb_with_frags(HEADROOM + linear_bytes, paged_bytes, 0,
+						       &err, SEND_GFP));
 }
 
 /* A CPU's datagrams, counted; with its name before it, no other has the same number. */
@@ -56,14 +70,22 @@ struct sk_buff *udp_answer_alone(const struct base_siphash_key *key, struct rmem
 				 const void *payload)
 {
 	u32 bytes = rmem_wire_payload_bytes(head);
-	struct sk_buff *skb = answer_packet_new(RMEM_HEADS_BYTES(1) + bytes);
+	u32 paged = bytes > LINEAR_MAX ? bytes : 0;
+	struct sk_buff *skb;
 
+	skb = paged ? answer_packet_paged(RMEM_HEADS_BYTES(1), paged) :
+		      answer_packet_new(RMEM_HEADS_BYTES(1) + bytes);
 	if (!skb)
 		return NULL;
 	head->number = answer_next_number();
 	rmem_datagram_build_one(skb_put(skb, RMEM_HEADS_BYTES(1)), head, key, payload);
-	if (bytes)
+	if (paged) {
+		skb->data_len = paged;
+		skb->len += paged;
+		skb_store_bits(skb, RMEM_HEADS_BYTES(1), payload, paged);
+	} else if (bytes) {
 		skb_put_data(skb, payload, bytes);
+	}
 	return skb;
 }
 
