@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: GPL-2.0
+"""remora-kv over a remora-node with the offload kv: its protocols, as programs of memcached and Redis use them."""
+
+import contextlib
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = ROOT / "out/bin"
+OFFLOAD = ROOT / "out/lib/offload/kv.so"
+
+
+@contextlib.contextmanager
+def program(*words):
+    """A program that is ready, and its port."""
+    ready, given = os.pipe()
+    with subprocess.Popen([*words, "--ready-fd", str(given)], pass_fds=[given], stdout=subprocess.DEVNULL) as running:
+        os.close(given)
+        try:
+            with os.fdopen(ready) as pipe:
+                line = pipe.readline()
+            assert line, f"{words[0]} didn't start"
+            yield int(line)
+        finally:
+            running.terminate()
+            running.wait(30)
+
+
+@contextlib.contextmanager
+def node(memory="256M", load=True):
+    """A node's target by shared memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        key = pathlib.Path(folder, "key")
+        key.write_text(secrets.token_hex(16) + "\n")
+        key.chmod(0o600)
+        control, rings = f"{folder}/control", f"{folder}/rings"
+        with program(BIN / "remora-node", "--memory", memory, "--no-lock", "--bind", "127.0.0.1", "--port", "0", "--space",
+                     f"1={key}", "--socket", control, "--shm", rings) as port:
+            if load:
+                subprocess.run([BIN / "remora", "node", "offload", "load", OFFLOAD, "--space", "1", "--socket", control],
+                               check=True, timeout=60)
+            yield {"shm": f"shm:{rings},key={key}", "udp": f"udp:127.0.0.1:{port},key={key}"}
+
+
+class Client:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, text):
+        self.socket.sendall(text if isinstance(text, bytes) else text.encode())
+
+    def ask(self, text):
+        """A line for a line."""
+        self.send(text + "\r\n")
+        return self.file.readline().decode().rstrip("\r\n")
+
+    def value(self, text):
+        """The lines up to END."""
+        self.send(text + "\r\n")
+        lines = []
+        while not lines or lines[-1] not in ("END", "ERROR") and not lines[-1].startswith(("CLIENT_", "SERVER_")):
+            lines.append(self.file.readline().decode().rstrip("\r\n"))
+        return lines
+
+    def redis(self, *words):
+        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        self.send(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+        return self.redis_reply()
+
+    def redis_reply(self):
+        line = self.file.readline().rstrip(b"\r\n")
+        kind, rest = line[:1], line[1:]
+        if kind in (b"+", b"-"):
+            return line.decode()
+        if kind == b":":
+            return int(rest)
+        if kind == b"$":
+            return None if rest == b"-1" else self.file.read(int(rest) + 2)[:-2].decode()
+        assert kind == b"*", line
+        return [self.redis_reply() for _ in range(int(rest))]
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+class Kv(unittest.TestCase):
+    transport = "shm"
+
+    def setUp(self):
+        self.stack = contextlib.ExitStack()
+        self.addCleanup(self.stack.close)
+        self.targets = self.stack.enter_context(node())
+        self.port = self.serve()
+        self.client = self.connect()
+
+    def serve(self, *words):
+        return self.stack.enter_context(program(BIN / "remora-kv", self.targets[self.transport], "--listen", "127.0.0.1:0",
+                                                *words))
+
+    def connect(self, port=None):
+        client = Client(port or self.port)
+        self.stack.callback(client.close)
+        return client
+
+    def check(self, *pairs):
+        for asked, expected in pairs:
+            self.assertEqual(self.client.ask(asked), expected, asked)
+
+    def test_text(self):
+        value, ask = self.client.value, self.client.ask
+        self.assertEqual(value("get a"), ["END"])
+        self.check(("set a 5 0 3\r\nxyz", "STORED"), ("add a 0 0 1\r\nq", "NOT_STORED"), ("replace b 0 0 1\r\nq", "NOT_STORED"),
+                   ("append a 9 0 2\r\n!!", "STORED"), ("prepend a 9 0 2\r\n((", "STORED"), ("append no 0 0 1\r\nx", "NOT_STORED"))
+        self.assertEqual(value("get a b"), ["VALUE a 5 7", "((xyz!!", "END"])
+        cas = value("gets a")[0].split()[4]
+        self.check((f"cas a 1 0 1 {cas}\r\n1", "STORED"), (f"cas a 1 0 1 {cas}\r\n2", "EXISTS"),
+                   (f"cas b 1 0 1 {cas}\r\n2", "NOT_FOUND"), ("incr a 41", "42"), ("decr a 50", "0"), ("incr b 1", "NOT_FOUND"),
+                   ("set t 0 0 1\r\nt", "STORED"), ("incr t x", "CLIENT_ERROR invalid numeric delta argument"),
+                   ("incr t 1", "CLIENT_ERROR cannot increment or decrement non-numeric value"),
+                   ("touch t 100", "TOUCHED"), ("touch none 100", "NOT_FOUND"), ("delete t", "DELETED"), ("delete t", "NOT_FOUND"),
+                   ("set e 0 -1 1\r\ne", "STORED"))
+        self.assertEqual(value("get e"), ["END"])
+        self.check(("set e 0 60 1\r\ne", "STORED"))
+        self.assertEqual(value("gat 100 a e"), ["VALUE a 1 1", "0", "VALUE e 0 1", "e", "END"])
+        self.assertTrue(ask("version").startswith("VERSION "))
+        self.check(("verbosity 1", "OK"), ("verbosity", "ERROR"), ("nonsense", "ERROR"), ("", "ERROR"), ("get", "ERROR"))
+        stats = dict(line.split()[1:] for line in value("stats")[:-1])
+        self.assertEqual(stats["curr_items"], "2")
+        self.assertGreater(int(stats["get_hits"]), 0)
+        self.check(("flush_all", "OK"))
+        self.assertEqual(value("get a e"), ["END"])
+        self.client.send("quit\r\n")
+        self.assertEqual(self.client.file.read(), b"")
+
+    def test_bad_input_keeps_the_connection_in_step(self):
+        ask, value = self.client.ask, self.client.value
+        long = "k" * 251
+        self.check((f"get {long}", "CLIENT_ERROR bad command line format"),
+                   (f"set {long} 0 0 3\r\nabc", "CLIENT_ERROR bad command line format"),
+                   ("set a 0 0 3\r\nabcde", "CLIENT_ERROR bad data chunk"),
+                   ("set a x 0 3\r\nabc", "CLIENT_ERROR bad command line format"))
+        self.assertEqual(ask("set big 0 0 1048577\r\n" + "x" * 1048577), "SERVER_ERROR object too large for cache")
+        self.check(("set a 0 0 3\r\nabc", "STORED"))
+        self.assertEqual(value("get a"), ["VALUE a 0 3", "abc", "END"])
+        other = self.connect()
+        other.send(b"\x80\x0b" + bytes(22))
+        self.assertIn(b"binary", other.file.readline())
+        self.assertEqual(other.file.read(), b"")
+
+    def test_noreply_and_pipelines_keep_their_order(self):
+        self.client.send("".join(f"set n{n} 0 0 {len(str(n))} noreply\r\n{n}\r\n" for n in range(500)))
+        self.client.send("incr n7 3 noreply\r\ndelete n8 noreply\r\n")
+        keys = " ".join(f"n{n}" for n in range(500))
+        lines = self.client.value(f"get {keys}")
+        self.assertEqual(len(lines), 2 * 499 + 1)
+        self.assertEqual(lines[15], "10")
+        # Changes of one key, and reads between them, without waiting.
+        self.client.send("set c 0 0 1\r\n0\r\n" + "incr c 1\r\nget c\r\n" * 200)
+        self.assertEqual(self.client.file.readline(), b"STORED\r\n")
+        for n in range(1, 201):
+            self.assertEqual(self.client.file.readline(), b"%d\r\n" % n)
+            self.assertEqual(self.client.file.readline(), b"VALUE c 0 %d\r\n" % len(str(n)))
+            self.assertEqual(self.client.file.readline(), b"%d\r\n" % n)
+            self.assertEqual(self.client.file.readline(), b"END\r\n")
+
+    def test_large_values(self):
+        for size in (900, 1000, 8000, 9000, 65000, 66000, 300_000, 1_048_576):
+            data = secrets.token_hex(size // 2)
+            self.check((f"set big 3 0 {size}\r\n{data}", "STORED"))
+            self.assertEqual(self.client.value("get big"), [f"VALUE big 3 {size}", data, "END"])
+        self.check((f"set big 3 0 5000\r\n{'x' * 5000}", "STORED"), (f"append big 0 0 5000\r\n{'y' * 5000}", "STORED"),
+                   ("prepend big 0 0 1\r\nw", "STORED"))
+        self.assertEqual(self.client.value("get big")[1], "w" + "x" * 5000 + "y" * 5000)
+
+    def test_meta(self):
+        self.check(("mn", "MN"), ("mg a v", "EN"), ("ms a 2 T100 F7\r\nhi", "HD"),
+                   ("mg a s f k Oabc", "HD s2 f7 ka Oabc"), ("mg a", "HD"), ("ms a 1 ME\r\nx", "NS"), ("ms b 1 MR\r\nx", "NS"),
+                   ("ms a 1 MA\r\n!", "HD"), ("ms n 1 S3\r\n1", "CLIENT_ERROR invalid flag"), ("ms n 1\r\n1", "HD"),
+                   ("ma n", "HD"), ("ma n MD D9 t", "HD t-1"), ("ma new", "NF"), ("ma new N0 J13", "HD"),
+                   ("md none", "NF"), ("mg a C1", "CLIENT_ERROR invalid flag"))
+        self.assertEqual(self.client.ask("mg a v f"), "VA 3 f7")
+        self.assertEqual(self.client.file.readline(), b"hi!\r\n")
+        self.assertEqual(self.client.ask("ma new v"), "VA 2")
+        self.assertEqual(self.client.file.readline(), b"14\r\n")
+        left = int(self.client.ask("mg a t")[4:])
+        self.assertTrue(95 <= left <= 100, left)
+        cas = self.client.ask("mg a c")[4:]
+        self.check((f"ms a 1 C{int(cas) + 1}\r\nx", "EX"), (f"ms a 1 C{cas}\r\nx", "HD"), ("md a C1", "EX"))
+        self.check(("ms Zm9v 1 b\r\nx", "HD"), ("mg foo s", "HD s1"), ("mg Zm9v b k s", "HD b kZm9v s1"))
+        self.client.send("mg none v q\r\nms a 1 q\r\n1\r\nmd none q\r\nmn\r\n")
+        self.assertEqual(self.client.file.readline(), b"MN\r\n")
+        self.assertTrue(self.client.ask("me foo").startswith("ME foo exp=-1 "))
+
+    def test_redis(self):
+        ask = self.client.redis
+        for words, expected in (
+                ("PING", "+PONG"), ("ECHO hi", "hi"), ("GET a", None), ("SET a 1", "+OK"), ("GET a", "1"), ("SET a 2 NX", None),
+                ("SET b 2 XX", None), ("SET b 2 NX EX 100", "+OK"), ("MGET a none b", ["1", None, "2"]), ("TTL b", 100),
+                ("TTL a", -1), ("TTL none", -2), ("PERSIST b", 1), ("TTL b", -1), ("EXPIRE b 50", 1), ("TTL b", 50),
+                ("EXPIRE b -1", 1), ("GET b", None), ("EXPIRE none 5", 0), ("INCR a", 2), ("INCRBY a 40", 42),
+                ("DECRBY a 50", -8), ("DECR new", -1), ("INCRBY a x", "-ERR value is not an integer or out of range"),
+                ("APPEND a 9", 3), ("APPEND fresh abc", 3), ("STRLEN fresh", 3), ("EXISTS a none fresh a", 3),
+                ("MSET k1 v1 k2 v2", "+OK"), ("MGET k1 k2", ["v1", "v2"]), ("DEL k1 k2 k3", 2), ("DBSIZE", 3),
+                ("SETNX k1 v", 1), ("SETNX k1 v", 0), ("GETSET k1 w", "v"), ("GETDEL k1", "w"), ("GETDEL k1", None),
+                ("SETEX k2 10 v", "+OK"), ("TTL k2", 10), ("SET s t", "+OK"),
+                ("INCR s", "-ERR value is not an integer or out of range"), ("SELECT 0", "+OK"),
+                ("SELECT 1", "-ERR DB index is out of range"), ("CONFIG GET save", []), ("COMMAND DOCS", []),
+                ("CLIENT SETNAME x", "+OK"), ("MSET a", "-ERR wrong number of arguments for 'MSET' command"),
+                ("LPUSH a b", "-ERR unknown command 'LPUSH'"), ("SET a b EX 0", "-ERR invalid expire time in 'set' command"),
+                ("SET a b NX XX", "-ERR syntax error"), ("TYPE s", "+string"), ("FLUSHALL", "+OK"), ("EXISTS a s", 0)):
+            self.assertEqual(ask(*words.split()), expected, words)
+        self.assertEqual(ask("SET", b"\0\r\n", "binary"), "+OK")
+        self.assertEqual(ask("GET", b"\0\r\n"), "binary")
+        self.assertIn("connected_clients:1", ask("INFO"))
+        self.assertEqual(ask("SET", "k" * 251, "v"), "-ERR a key has 1 to 250 bytes")
+        self.assertEqual(ask("QUIT"), "+OK")
+        other = self.connect()
+        other.send("*1\r\n$x\r\n")
+        self.assertIn(b"Protocol error", other.file.readline())
+        self.assertEqual(other.file.read(), b"")
+
+    def test_processes_share_a_table(self):
+        self.transport = "udp"
+        port = self.serve()
+        other = self.connect(port)
+        self.check(("set a 0 0 5\r\nhello", "STORED"))
+        self.assertEqual(other.value("get a"), ["VALUE a 0 5", "hello", "END"])
+        self.assertEqual(other.ask("delete a"), "DELETED")
+        self.assertEqual(self.client.value("get a"), ["END"])
+        apart = self.connect(self.serve("--table", "other", "--store", "--memory", "2M"))
+        self.assertEqual(apart.value("get a"), ["END"])
+        n = 0
+        while apart.ask(f"set k{n} 0 0 900\r\n{'x' * 900}") == "STORED":
+            n += 1
+        self.assertGreater(n, 1000)
+        self.assertEqual(apart.ask("set more 0 0 900\r\n" + "x" * 900), "SERVER_ERROR out of memory storing object")
+        self.assertEqual(len(apart.value("get " + " ".join(f"k{each}" for each in range(n)))), 2 * n + 1)
+
+    def test_many_clients_add_at_once(self):
+        port = self.serve("--threads", "2")
+        self.check(("set sum 0 0 1\r\n0", "STORED"))
+        failures = []
+
+        def add():
+            client = Client(port)
+            for n in range(200):
+                client.send(f"incr sum 1\r\nset k{n} 0 0 4\r\nsome\r\nget k{n}\r\n")
+                got = [client.file.readline() for _ in range(5)]
+                if got[1:] != [b"STORED\r\n", b"VALUE k%d 0 4\r\n" % n, b"some\r\n", b"END\r\n"]:
+                    failures.append(got)
+            client.close()
+        threads = [threading.Thread(target=add) for _ in range(16)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        self.assertEqual(failures, [])
+        self.assertEqual(self.client.value("get sum")[1], "3200")
+
+    def test_expiry_by_the_clock(self):
+        self.check(("set a 0 2 1\r\nx", "STORED"))
+        self.assertEqual(len(self.client.value("get a")), 3)
+        time.sleep(3.1)
+        self.assertEqual(self.client.value("get a"), ["END"])
+
+    def run_program(self, *words, timeout=120):
+        if not shutil.which(words[0]):
+            self.skipTest(f"no {words[0]}")
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
+        self.assertEqual(done.returncode, 0, f"{done.stdout} {done.stderr}")
+        return done.stdout + done.stderr
+
+    def test_memccapable(self):
+        out = self.run_program("memccapable", "-h", "127.0.0.1", "-p", str(self.port), "-a")
+        self.assertNotIn("[FAIL]", out)
+        self.assertIn("[pass]", out)
+
+    def test_memcslap(self):
+        self.run_program("memcslap", f"--servers=127.0.0.1:{self.port}", "--concurrency=4", "--execute-number=500", "--test=get")
+        self.run_program("memcslap", f"--servers=127.0.0.1:{self.port}", "--concurrency=4", "--execute-number=500", "--test=set")
+
+    def test_redis_programs(self):
+        self.assertIn("PONG", self.run_program("redis-cli", "-p", str(self.port), "ping"))
+        self.run_program("redis-cli", "-p", str(self.port), "set", "greeting", "hello")
+        self.assertIn("hello", self.run_program("redis-cli", "-p", str(self.port), "get", "greeting"))
+        out = self.run_program("redis-benchmark", "-p", str(self.port), "-t", "set,get,incr,mset", "-n", "5000", "-q", "-P", "16")
+        self.assertIn("GET: ", out)
+
+
+class Usage(unittest.TestCase):
+    def refused(self, *words, code=2):
+        done = subprocess.run([BIN / "remora-kv", *words], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, code, done)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        return done.stderr
+
+    def test_wrong_usage_gets_one_line(self):
+        self.assertIn("TARGET", self.refused())
+        self.assertIn("--memory", self.refused("shm:/none", "--memory"))
+        self.assertIn("size", self.refused("shm:/none", "--memory", "x").lower())
+        self.assertIn("exclude", self.refused("shm:/none", "--store", "--cache"))
+        self.assertIn("--listen", self.refused("shm:/none", "--listen", "nonsense"))
+        self.assertIn("--item", self.refused("shm:/none", "--item", "1"))
+        self.assertIn("can't open", self.refused("shm:/none,key=/none", "--listen", "127.0.0.1:0", code=1))
+
+    def test_node_without_the_offload(self):
+        with node(load=False) as targets:
+            self.assertIn("offload load", self.refused(targets["shm"], "--listen", "127.0.0.1:0", code=1))
+
+
+if __name__ == "__main__":
+    unittest.main()
