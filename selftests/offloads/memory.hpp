@@ -11,7 +11,10 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
+
+#include <sanitizer/asan_interface.h>
 
 #include "remora/offload.h"
 
@@ -26,6 +29,7 @@ inline void require(bool holds) {
         std::abort();
 }
 
+// In a step, AddressSanitizer finds accesses outside of the slices that the step was given.
 struct Memory {
     explicit Memory(uint64_t size)
         : bytes(size), data(static_cast<uint8_t*>(std::aligned_alloc(page_bytes, size))) {
@@ -33,7 +37,28 @@ struct Memory {
         require(size % page_bytes == 0);
         backed.resize(size / page_bytes);
     }
-    uint8_t* at(uint64_t addr) { return data.get() + (addr - base); }
+    ~Memory() { ASAN_UNPOISON_MEMORY_REGION(data.get(), bytes); }
+    Memory(Memory&&) = delete;
+    // For clients, between steps.
+    uint8_t* at(uint64_t addr) {
+        if (!std::exchange(open_, true))
+            ASAN_UNPOISON_MEMORY_REGION(data.get(), bytes);
+        return data.get() + (addr - base);
+    }
+    void begin_step() {
+        if (std::exchange(open_, false))
+            ASAN_POISON_MEMORY_REGION(data.get(), bytes);
+    }
+    uint8_t* give(uint64_t addr, uint32_t size) {
+        given_.emplace_back(data.get() + (addr - base), size);
+        ASAN_UNPOISON_MEMORY_REGION(given_.back().data(), size);
+        return given_.back().data();
+    }
+    void end_step() {
+        for (std::span<uint8_t> slice : given_)
+            ASAN_POISON_MEMORY_REGION(slice.data(), slice.size());
+        given_.clear();
+    }
     bool has(uint64_t addr, uint64_t size) const {
         return addr >= base && addr - base < bytes && size <= bytes - (addr - base);
     }
@@ -46,6 +71,10 @@ struct Memory {
     uint64_t slices = 0;
     std::vector<bool> backed; // pages that were written to
     bool scarce = false;      // the first write to a page finds no zeroed one
+
+private:
+    bool open_ = true;
+    std::vector<std::span<uint8_t>> given_;
 };
 
 } // namespace offload_test
@@ -77,7 +106,9 @@ public:
     bool step() {
         if (ended_)
             return false;
+        call_.memory->begin_step();
         outcome_ = OFFLOAD.step(&call_);
+        call_.memory->end_step();
         steps_++;
         ended_ = outcome_ != RMEM_AGAIN;
         return !ended_;
@@ -156,7 +187,7 @@ static void* slice(rmem_call* call, __u64 addr, __u32 bytes, bool change) {
             return fail(call, -EAGAIN);
     }
     memory.slices++;
-    return memory.at(addr);
+    return memory.give(addr, bytes);
 }
 
 const void* rmem_look(rmem_call* call, __u64 addr, __u32 bytes) {
@@ -170,7 +201,7 @@ void* rmem_at(rmem_call* call, __u64 addr, __u32 bytes) {
 int rmem_read(rmem_call* call, __u64 addr, void* to, __u32 bytes) {
     if (!call->memory->has(addr, bytes))
         return -EFAULT;
-    std::memcpy(to, call->memory->at(addr), bytes);
+    std::memcpy(to, call->memory->give(addr, bytes), bytes);
     return 0;
 }
 
@@ -179,7 +210,7 @@ int rmem_write(rmem_call* call, __u64 addr, const void* from, __u32 bytes) {
         return -EACCES;
     if (!call->memory->has(addr, bytes))
         return -EFAULT;
-    std::memcpy(call->memory->at(addr), from, bytes);
+    std::memcpy(call->memory->give(addr, bytes), from, bytes);
     return 0;
 }
 

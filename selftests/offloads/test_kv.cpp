@@ -506,6 +506,60 @@ TEST(Kv, StagedItemsOfClientsThatDiedAreFreed) {
 
 // ---- memory ----
 
+// Clients can write these: lengths and places that lead out of a slice.
+TEST(Kv, DamagedLengthsAreNotFollowed) {
+    Store store(1 << 20, 8);
+    ASSERT_EQ(store.set("k", "5"), KV_OK);
+    auto* item = reinterpret_cast<kv_item*>(store.memory.at(store.find("k")->head.item));
+    item->value_bytes = 0xfffffff0;
+    EXPECT_EQ(store.set("k", "tail", KV_MODE_APPEND), KV_TOO_LARGE);
+    EXPECT_EQ(store.run(KV_ADD, store.args("k"), "k"), KV_NOT_A_NUMBER);
+}
+
+TEST(Kv, FreeItemThatTheSlabHasNoRoomForIsRefused) {
+    constexpr uint64_t slabs_at = base + 32, classes = base + 120, class_bytes = 32;
+    Store store(1 << 20, 8);
+    ASSERT_EQ(store.set("k", "5"), KV_OK);
+    const std::string key(KV_KEY_BYTES_MAX, 'x'); // class 6
+    uint64_t last;
+    std::memcpy(&last, store.memory.at(slabs_at), sizeof(last));
+    last += KV_SLAB_BYTES - 64;
+    std::memcpy(store.memory.at(classes + 6 * class_bytes), &last, sizeof(last));
+    EXPECT_EQ(store.set(key, "").error, -EUCLEAN);
+    EXPECT_EQ(store.set(key, ""), KV_OK) << "the damaged list is given up";
+    EXPECT_EQ(store.get("k"), "5");
+}
+
+TEST(Kv, ItemsAreUsedWhereTheyBeginAlone) {
+    Store store(1 << 20, 8, KV_CACHE);
+    const std::string digits(200, '0');
+    ASSERT_EQ(store.set("k", digits), KV_OK);
+    const uint64_t item = store.find("k")->head.item;
+    for (uint64_t at = 16; at < 160; at += 16)
+        store.used({item + at});
+    EXPECT_EQ(store.get("k"), digits);
+}
+
+TEST(Kv, ChainThatCantGrowRefusesAndIsSearched) {
+    Store store(4 << 20, 1);
+    unsigned stored = 0;
+    while (store.set("key" + std::to_string(stored), "v") == KV_OK)
+        stored++;
+    EXPECT_EQ(stored, 32u * 7);
+    EXPECT_EQ(store.get("key" + std::to_string(stored - 1)), "v");
+    EXPECT_EQ(store.remove("key0"), KV_OK);
+    EXPECT_EQ(store.set("another", "v"), KV_OK);
+}
+
+TEST(Kv, CacheOfSmallItemsTakesALargeValue) {
+    Store store(2 << 20, 2048, KV_CACHE);
+    for (unsigned n = 0; n < 20000; n++)
+        ASSERT_EQ(store.set("key" + std::to_string(n), std::string(40, 'v')), KV_OK);
+    const std::string large(200000, 'x');
+    EXPECT_EQ(store.set_large("large", large), KV_OK);
+    EXPECT_EQ(store.read(*store.find("large")), large);
+}
+
 TEST(Kv, FullStoreRefusesAndKeepsItsItems) {
     Store kv(2 * mib, 2000);
     unsigned stored = 0;

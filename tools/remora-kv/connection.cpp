@@ -13,9 +13,12 @@ namespace remora::kv {
 namespace {
 
 constexpr std::size_t read_bytes = 65536;
-// A client that sends and doesn't read waits from here on.
+// A client that sends and doesn't read, or has so much under way, waits from here on.
 constexpr std::size_t replies_max = 1024;
+constexpr std::size_t keys_max = 1024;
 constexpr std::size_t out_bytes_max = 4 << 20;
+// Bytes of commands that wait for earlier ones.
+constexpr std::size_t in_bytes_max = 4 << 20;
 
 } // namespace
 
@@ -23,31 +26,46 @@ Table& Connection::table() const {
     return worker_.table;
 }
 
-bool Connection::wants_to_read() const {
-    return !ended_ && !closing_ && replies_.size() < replies_max && out_.size() < out_bytes_max;
+bool Connection::has_room() const {
+    return replies_.size() < replies_max && keys_.size() < keys_max && out_.size() < out_bytes_max;
 }
 
+bool Connection::wants_to_read() const {
+    return !ended_ && !closing_ && has_room() &&
+           (incomplete_ || in_.size() - taken_ < in_bytes_max);
+}
+
+// Once an event, so that other clients have their turn.
 bool Connection::readable() {
-    while (wants_to_read()) {
-        const std::size_t had = in_.size();
-        in_.resize(had + read_bytes);
-        const ssize_t n = recv(fd(), in_.data() + had, read_bytes, MSG_DONTWAIT);
-        in_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-        if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return false;
-        if (n == 0)
-            ended_ = true;
-        if (n < static_cast<ssize_t>(read_bytes))
-            break;
-    }
+    if (!wants_to_read())
+        return true;
+    const std::size_t had = in_.size();
+    in_.resize(had + read_bytes);
+    const ssize_t n = recv(fd(), in_.data() + had, read_bytes, MSG_DONTWAIT);
+    in_.resize(had + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        return false;
+    ended_ |= n == 0;
     return true;
 }
 
+// Replies that were sent make room for further commands.
 bool Connection::advance() {
+    bool had_room;
+    do {
+        parse();
+        had_room = has_room();
+        if (!send())
+            return false;
+    } while (!had_room && has_room());
+    return true;
+}
+
+void Connection::parse() {
     const auto self = shared_from_this();
     bool more = true;
-    while (more && !closing_ && taken_ < in_.size() && replies_.size() < replies_max &&
-           out_.size() < out_bytes_max) {
+    incomplete_ = false;
+    while (more && !closing_ && taken_ < in_.size() && has_room()) {
         if (!protocol_)
             protocol_ = in_[taken_] == '*' ? make_resp() : make_memcached();
         std::size_t consumed = 0;
@@ -58,6 +76,7 @@ bool Connection::advance() {
         case Next::incomplete:
             // The client won't send the rest.
             closing_ |= ended_;
+            incomplete_ = true;
             more = false;
             break;
         case Next::blocked:
@@ -75,7 +94,6 @@ bool Connection::advance() {
         in_.erase(0, taken_);
         taken_ = 0;
     }
-    return send();
 }
 
 bool Connection::send() {

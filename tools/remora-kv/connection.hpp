@@ -82,6 +82,8 @@ private:
         bool writes;
     };
 
+    bool has_room() const;
+    void parse();
     bool send();
 
     Worker& worker_;
@@ -94,6 +96,7 @@ private:
     unsigned whole_ = 0;     // commands under way on all keys
     unsigned under_way_ = 0; // commands
     bool ended_ = false, closing_ = false;
+    bool incomplete_ = false; // the last command's bytes have yet to come
 };
 
 // A command under way. It keeps the connection, even if the client has gone.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <ctime>
+#include <span>
 
 #include <endian.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ namespace remora::kv {
 namespace {
 
 constexpr std::size_t line_bytes_max = 65536;
+constexpr std::size_t reply_bytes_max = 64 << 20;
 constexpr std::size_t meta_flag_bytes_max = 32;
 
 using Words = std::vector<std::string_view>;
@@ -70,24 +72,33 @@ std::string stored_text(const Changed& made) {
 Detached run_get(std::shared_ptr<Connection> connection, std::vector<std::string> keys, bool cas) {
     Flight flight(connection, keys, false);
     Counts& counts = connection->worker().counts;
-    std::vector<std::string> copy = keys;
-    const std::vector<Item> items = co_await flight.table().find(std::move(copy));
     std::string text;
-    Counts::add(counts.gets, items.size());
-    for (std::size_t n = 0; n < items.size(); n++) {
-        if (items[n].error) {
-            flight.end(server_error(items[n].error));
+    Counts::add(counts.gets, keys.size());
+    // Some keys at a time: their values can have 1 MiB each.
+    for (std::size_t at = 0; at < keys.size(); at += KV_KEYS_MAX) {
+        const auto part =
+            std::span(keys).subspan(at, std::min<std::size_t>(keys.size() - at, KV_KEYS_MAX));
+        const std::vector<Item> items =
+            co_await flight.table().find(std::vector<std::string>(part.begin(), part.end()));
+        for (std::size_t n = 0; n < items.size(); n++) {
+            if (items[n].error) {
+                flight.end(server_error(items[n].error));
+                co_return;
+            }
+            if (!items[n].found)
+                continue;
+            Counts::add(counts.hits);
+            text += fmt::format("VALUE {} {} {}", part[n], items[n].flags, items[n].value.size());
+            if (cas)
+                text += fmt::format(" {}", items[n].version);
+            text += "\r\n";
+            text += items[n].value;
+            text += "\r\n";
+        }
+        if (text.size() > reply_bytes_max) {
+            flight.end("SERVER_ERROR out of memory writing get response\r\n");
             co_return;
         }
-        if (!items[n].found)
-            continue;
-        Counts::add(counts.hits);
-        text += fmt::format("VALUE {} {} {}", keys[n], items[n].flags, items[n].value.size());
-        if (cas)
-            text += fmt::format(" {}", items[n].version);
-        text += "\r\n";
-        text += items[n].value;
-        text += "\r\n";
     }
     flight.end(text + "END\r\n");
 }
@@ -393,7 +404,11 @@ Detached run_mg(std::shared_ptr<Connection> connection, Meta meta) {
         Change what;
         what.key = meta.key;
         what.expiry_s = expiry_of(*meta.ttl, flight.table().now_s());
-        (void)co_await flight.table().change(KV_TOUCH, std::move(what));
+        const Changed touched = co_await flight.table().change(KV_TOUCH, std::move(what));
+        if (touched.error) {
+            flight.end(server_error(touched.error));
+            co_return;
+        }
     }
     const bool wants_value = has(meta, 'v');
     const std::vector<Item> items = co_await flight.table().find(std::move(keys), wants_value);
@@ -463,12 +478,20 @@ Detached run_ma(std::shared_ptr<Connection> connection, Meta meta) {
         Change touch;
         touch.key = meta.key;
         touch.expiry_s = expiry_of(*meta.ttl, flight.table().now_s());
-        (void)co_await flight.table().change(KV_TOUCH, std::move(touch));
+        const Changed touched = co_await flight.table().change(KV_TOUCH, std::move(touch));
+        if (touched.error) {
+            flight.end(server_error(touched.error));
+            co_return;
+        }
     }
     Item item;
     if (has(meta, 't')) {
         const std::vector<Item> items = co_await flight.table().find(std::move(keys), false);
         item = items[0];
+        if (item.error) {
+            flight.end(server_error(item.error));
+            co_return;
+        }
     }
     const std::string flags = flags_text(meta, &item, made.version, flight.table().now_s());
     const std::string value = std::to_string(made.number);
@@ -740,15 +763,18 @@ Next Memcached::meta(const std::shared_ptr<Connection>& connection, const Words&
     if (flags == known.end() || words.size() < (verb == 's' ? 3U : 2U))
         return say(connection, flags == known.end() ? "ERROR\r\n" : bad_format);
     Meta made;
-    if (!read_flags(made, flags->second, words, verb == 's' ? 3 : 2)) {
+    // A value behind a line that is refused is no command.
+    auto refuse = [&](std::string_view text) {
         if (auto bytes = verb == 's' ? number_of<std::uint32_t>(words[2]) : std::nullopt)
             skip_ = std::uint64_t{*bytes} + 2;
-        return say(connection, "CLIENT_ERROR invalid flag\r\n");
-    }
+        return say(connection, text);
+    };
+    if (!read_flags(made, flags->second, words, verb == 's' ? 3 : 2))
+        return refuse("CLIENT_ERROR invalid flag\r\n");
     made.shown = words[1];
     made.key = made.base64 ? base64_decoded(words[1]).value_or("") : std::string(words[1]);
     if (!is_key(made.key))
-        return say(connection, bad_format);
+        return refuse(bad_format);
     if (verb == 's')
         return meta_set(connection, std::move(made), words[2], rest, data);
     const bool writes = verb == 'd' || verb == 'a' || made.ttl;

@@ -231,7 +231,7 @@ Table::Table(const std::string& target, const Place& place)
     if (int error = remote_queue_open(&queue_, node_.get(), &options))
         throw Failure("no queue: {}", remote_strerror(error));
     room_bytes_ = find_room();
-    now_s_ = static_cast<std::uint32_t>(std::time(nullptr));
+    look_at_clock();
 }
 
 Table::~Table() {
@@ -288,7 +288,7 @@ void Table::submit() {
 
 void Table::reap() {
     std::array<remote_completion, 256> done;
-    now_s_ = static_cast<std::uint32_t>(std::time(nullptr));
+    look_at_clock();
     for (;;) {
         const int n = remote_queue_wait(queue_, done.data(), done.size(), 0, 0);
         if (n < 0)
@@ -629,7 +629,7 @@ Task<Changed> Table::store(Change what) {
         Set set{*this, what};
         co_await set;
         // A call of its own tells why an item wasn't stored.
-        if (set.stored || (set.error && set.error != -EREMOTEIO && set.error != -ETIME))
+        if (set.stored || set.error)
             co_return Changed{set.error, KV_OK, 0, what.value.size()};
     }
     if (sizeof(kv_args) + what.key.size() + what.value.size() <= REMOTE_ARGS_BYTES_MAX) {
@@ -654,6 +654,9 @@ Task<Changed> Table::store_staged(const Change& what) {
     Changed staged = co_await call(KV_STAGE, args, what.key, std::string_view());
     if (staged.error || staged.status)
         co_return staged;
+    // The node might have freed the item by now.
+    if (now_s_ - begun_s > KV_STAGE_S / 2)
+        co_return Changed{-ETIMEDOUT, KV_OK, 0, 0};
     const int error = co_await transfer(staged.number, static_cast<std::uint32_t>(what.key.size()),
                                         const_cast<char*>(what.value.data()),
                                         static_cast<std::uint32_t>(what.value.size()), true);

@@ -10,6 +10,7 @@
 #include <array>
 #include <coroutine>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -92,6 +93,7 @@ public:
     // As remote_queue_fd().
     int descriptor(std::uint64_t& next_us);
     std::uint32_t now_s() const { return now_s_; }
+    void look_at_clock() { now_s_ = static_cast<std::uint32_t>(std::time(nullptr)); }
     // A negative errno after which nothing will succeed; 0: none.
     int broken() const { return broken_; }
 

@@ -59,8 +59,14 @@ void Worker::watch_queue(std::uint64_t& next_us) {
 void Worker::accept_all() {
     for (;;) {
         Descriptor fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (!fd)
+        if (!fd) {
+            // Without descriptors or memory it would be ready again at once.
+            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+                epoll_ctl(poll.get(), EPOLL_CTL_DEL, listener, nullptr);
+                paused_s = table.now_s();
+            }
             return;
+        }
         Counts::add(counts.accepted);
         if (shared.sum(&Counts::open) >= shared.connections_max) {
             constexpr std::string_view full = "SERVER_ERROR too many open connections\r\n";
@@ -124,6 +130,11 @@ void Worker::run() {
         next_us = std::min<std::uint64_t>(next_us, second_us);
         const int n = epoll_wait(poll.get(), events.data(), static_cast<int>(events.size()),
                                  static_cast<int>((next_us + 999) / 1000));
+        table.look_at_clock();
+        if (paused_s && paused_s != table.now_s()) {
+            paused_s = 0;
+            watch(listener, EPOLLIN | EPOLLEXCLUSIVE, false);
+        }
         for (int i = 0; i < n; i++) {
             const int fd = events[static_cast<std::size_t>(i)].data.fd;
             if (fd == shared.stop_fd)

@@ -53,6 +53,7 @@ private:
     void watch_queue(std::uint64_t& next_us);
 
     int listener;
+    std::uint32_t paused_s = 0; // not listened to since then, for want of descriptors
     Descriptor poll;
     int queue_fd = -1;
     std::unordered_map<int, std::shared_ptr<Connection>> connections; // by descriptor

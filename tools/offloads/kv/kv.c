@@ -11,8 +11,8 @@
  *     which begins anew.
  *
  * Calls take turns by steps, so a step is atomic. Each change of the table is made in one step,
- * after all accesses that can fail. Clients can write to the table's memory: words read from it
- * are checked before they are used as addresses or lengths, and loops have constant bounds.
+ * after all accesses that can fail. Clients can write to the table's memory, during a step, too:
+ * addresses, indices and lengths are loaded once and checked, and loops have constant bounds.
  */
 #include "kv.h"
 
@@ -117,6 +117,7 @@ struct kv {
 /* From step to step, of a CALL. */
 struct kv_work {
 	__u64 staged;  /* KV_STAGE: offset of the item */
+	__u64 version; /* KV_STAGE: the item's */
 	__u32 pieces;  /* number of pieces that the item has */
 	__u32 scanned; /* items that the hand passed */
 	__u32 next;    /* KV_USED, KV_SETS: index of the next address or item */
@@ -183,6 +184,16 @@ static __u64 kv_bucket_number(__u64 hash, __u32 buckets)
 static __u64 kv_load(const __le64 *from)
 {
 	return le64_to_cpu(__atomic_load_n(from, __ATOMIC_RELAXED));
+}
+
+static __u32 kv_load_32(const __le32 *from)
+{
+	return le32_to_cpu(__atomic_load_n(from, __ATOMIC_RELAXED));
+}
+
+static __u32 kv_load_8(const __u8 *from)
+{
+	return __atomic_load_n(from, __ATOMIC_RELAXED);
 }
 
 /* One-sided readers that see the value see all earlier stores, too. */
@@ -282,13 +293,23 @@ static bool kv_is_dead(__u64 flushed, __u32 now_s, const struct kv_item *item)
 
 static bool kv_has_key(const struct kv_item *item, const __u8 *key, __u32 bytes, __u64 offset)
 {
-	return item->key_bytes == bytes && KV_ITEM_BYTES + bytes <= kv_slice_bytes(offset) &&
+	return kv_load_8(&item->key_bytes) == bytes && KV_ITEM_BYTES + bytes <= kv_slice_bytes(offset) &&
 	       !memcmp(item + 1, key, bytes);
 }
 
 static __u64 kv_bytes_of(const struct kv_item *item)
 {
-	return KV_ITEM_BYTES + item->key_bytes + le32_to_cpu(item->value_bytes);
+	return (__u64)KV_ITEM_BYTES + item->key_bytes + le32_to_cpu(item->value_bytes);
+}
+
+/* Bytes of the value behind the key, in the item's slice. False: it isn't all there. */
+static bool kv_value_in_slice(const struct kv_item *item, __u64 offset, __u32 key_bytes,
+			      __u32 *value_bytes)
+{
+	__u32 room = kv_slice_bytes(offset);
+
+	*value_bytes = kv_load_32(&item->value_bytes);
+	return KV_ITEM_BYTES + key_bytes <= room && *value_bytes <= room - KV_ITEM_BYTES - key_bytes;
 }
 
 static __u64 kv_bucket_of(const struct kv *kv, __u64 hash)
@@ -312,6 +333,7 @@ struct kv_place {
 	struct kv_bucket *bucket; /* the one with its slot, or with an empty one; NULL: none is */
 	__u32 slot;
 	struct kv_bucket *last; /* of the chain */
+	__u32 hops;		/* to it */
 };
 
 /* True: the chain goes on at *bucket. */
@@ -367,6 +389,7 @@ static int kv_search(const struct kv *kv, __u64 hash, const __u8 *key, __u32 key
 	for (hops = 0; hops < KV_CHAIN_MAX; hops++) {
 		int error;
 
+		place->hops = hops;
 		place->last = rmem_at(kv->call, kv->at + bucket, sizeof(*place->last));
 		if (!place->last)
 			return rmem_error(kv->call);
@@ -396,23 +419,25 @@ static bool kv_is_leaving(const struct kv *kv, __u64 offset)
 /* Readers see the version go before the memory is used again. */
 static void kv_free_one(struct kv *kv, __u64 offset, struct kv_item *item)
 {
+	__u32 which = kv_load_8(&item->size_class);
 	struct kv_class *class;
 
 	kv_store(&item->version, 0);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (item->size_class >= KV_CLASSES || kv_is_leaving(kv, offset))
+	if (which >= KV_CLASSES || kv_is_leaving(kv, offset))
 		return;
-	class = &kv->table->class[item->size_class];
+	class = &kv->table->class[which];
 	kv_set_free_next(item, le64_to_cpu(class->free));
 	class->free = cpu_to_le64(offset);
 }
 
 static __u32 kv_pieces_of(const struct kv_item *item, __u32 *at)
 {
-	__u32 value_bytes = le32_to_cpu(item->value_bytes);
+	__u32 value_bytes = kv_load_32(&item->value_bytes);
+	__u32 key_bytes = kv_load_8(&item->key_bytes);
 
-	*at = KV_PIECES_AT(item->key_bytes);
-	if (KV_IN_ONE(item->key_bytes, (__u64)value_bytes) || value_bytes > KV_VALUE_BYTES_MAX)
+	*at = KV_PIECES_AT(key_bytes);
+	if (KV_IN_ONE(key_bytes, (__u64)value_bytes) || value_bytes > KV_VALUE_BYTES_MAX)
 		return 0;
 	return KV_PIECES(value_bytes);
 }
@@ -446,13 +471,13 @@ static void kv_free(struct kv *kv, __u64 offset, struct kv_item *item)
 /* Takes a live item out of its slot, and frees it. */
 static int kv_unlink(struct kv *kv, __u64 offset, struct kv_item *item, __le64 *counter)
 {
+	__u32 key_bytes = kv_load_8(&item->key_bytes), hops, n;
 	__u64 hash, bucket;
-	__u32 hops, n;
 
-	if (KV_ITEM_BYTES + item->key_bytes > kv_slice_bytes(offset))
+	if (KV_ITEM_BYTES + key_bytes > kv_slice_bytes(offset))
 		return -EUCLEAN;
 	hash = kv_hash(le64_to_cpu(kv->table->seed[0]), le64_to_cpu(kv->table->seed[1]),
-		       (const __u8 *)(item + 1), item->key_bytes);
+		       (const __u8 *)(item + 1), key_bytes);
 	bucket = kv_bucket_of(kv, hash);
 	for (hops = 0; hops < KV_CHAIN_MAX; hops++) {
 		struct kv_bucket *at = rmem_at(kv->call, kv->at + bucket, sizeof(*at));
@@ -499,6 +524,19 @@ static __u64 kv_item_offset(const struct kv *kv, __u32 slab, __u32 class, __u32 
 
 	return le64_to_cpu(kv->table->slabs_at) + ((__u64)slab << KV_SLAB_SHIFT) +
 	       (__u64)item * bytes;
+}
+
+/* Does an item of the slab's class begin there? */
+static bool kv_is_item_start(const struct kv *kv, __u64 offset)
+{
+	const struct kv_ring *ring;
+	__u32 which;
+
+	if (!kv_is_item(kv, offset))
+		return false;
+	ring = kv_ring_at(kv, (__u32)((offset - le64_to_cpu(kv->table->slabs_at)) >> KV_SLAB_SHIFT));
+	which = ring ? kv_load_32(&ring->class) : KV_CLASSES;
+	return which < KV_CLASSES && offset % KV_SLAB_BYTES % kv_class_bytes[which] == 0;
 }
 
 /* Puts the slab, whose items were never used or are gone, into the ring of the class. */
@@ -728,8 +766,9 @@ static int kv_make_room(struct kv *kv, struct kv_work *work, __u32 which)
 
 	if (!class->hand_slab)
 		return cache ? kv_steal(kv, which) : -ENOSPC;
+	/* Clients use all items that the hand of a cache passed: another class gives a slab. */
 	if (work->scanned >= (cache ? 2 * KV_SCAN_CACHE : KV_SCAN_STORE))
-		return -ENOSPC;
+		return cache ? kv_steal(kv, which) : -ENOSPC;
 	for (n = 0; n < KV_SCAN_STEP; n++) {
 		__u32 item = le32_to_cpu(class->hand_item);
 		int verdict;
@@ -768,23 +807,33 @@ static __u32 kv_class_for(__u32 bytes)
 static struct kv_item *kv_alloc_fresh(struct kv *kv, __u32 which, __u64 *offset, int *error)
 {
 	struct kv_class *class = &kv->table->class[which];
-	__u32 used = le32_to_cpu(kv->table->slabs_used), item;
+	__u32 used = le32_to_cpu(kv->table->slabs_used), item = kv_load_32(&class->fresh_item);
+	__u32 slab = kv_load_32(&class->fresh_slab);
 	void *at;
 
-	if (!class->fresh_slab || le32_to_cpu(class->fresh_item) >= kv_class_items(which)) {
+	if (!slab || item >= kv_class_items(which)) {
 		if (used >= le32_to_cpu(kv->table->slabs))
 			return kv_fails(error, -ENOSPC);
 		*error = kv_add_slab(kv, used, which);
 		if (*error)
 			return NULL;
 		kv->table->slabs_used = cpu_to_le32(used + 1);
+		slab = used + 1;
+		item = 0;
 	}
-	item = le32_to_cpu(class->fresh_item);
-	*offset = kv_item_offset(kv, le32_to_cpu(class->fresh_slab) - 1, which, item);
+	*offset = kv_item_offset(kv, slab - 1, which, item);
 	at = kv_item_at(kv, *offset, error);
 	if (at)
 		class->fresh_item = cpu_to_le32(item + 1);
 	return at;
+}
+
+/* Is a slice at the offset as long as one of the class's items has to be? */
+static bool kv_has_room(__u64 offset, __u32 which)
+{
+	__u32 bytes = kv_class_bytes[which];
+
+	return kv_slice_bytes(offset) >= (bytes < KV_SLICE_BYTES ? bytes : KV_SLICE_BYTES);
 }
 
 /*
@@ -794,15 +843,19 @@ static struct kv_item *kv_alloc_fresh(struct kv *kv, __u32 which, __u64 *offset,
 static struct kv_item *kv_alloc(struct kv *kv, struct kv_work *work, __u32 which, __u64 *offset,
 				int *error)
 {
-	struct kv_class *class = &kv->table->class[which];
+	struct kv_class *class;
 	struct kv_item *item;
 
-	*offset = le64_to_cpu(class->free);
+	if (which >= KV_CLASSES)
+		return kv_fails(error, -EUCLEAN);
+	class = &kv->table->class[which];
+	*offset = kv_load(&class->free);
 	if (*offset) {
 		item = kv_item_at(kv, *offset, error);
 		if (item) {
 			class->free = cpu_to_le64(kv_free_next(item));
-			if (kv_load(&item->version)) { /* damaged */
+			/* Damaged, if it is in use, or its class's items don't fit there. */
+			if (kv_load(&item->version) || !kv_has_room(*offset, which)) {
 				class->free = 0;
 				return kv_fails(error, -EUCLEAN);
 			}
@@ -811,6 +864,8 @@ static struct kv_item *kv_alloc(struct kv *kv, struct kv_work *work, __u32 which
 		}
 	} else {
 		item = kv_alloc_fresh(kv, which, offset, error);
+		if (item && !kv_has_room(*offset, which))
+			return kv_fails(error, -EUCLEAN);
 		if (!item && *error == -ENOSPC && which != KV_OVERFLOW_CLASS)
 			*error = kv_make_room(kv, work, which);
 	}
@@ -827,7 +882,10 @@ static int kv_extend(struct kv *kv, const struct kv_place *place)
 	__u64 offset;
 	int error = 0;
 
-	more = (struct kv_bucket *)kv_alloc_fresh(kv, KV_OVERFLOW_CLASS, &offset, &error);
+	/* A longer chain couldn't be searched. */
+	more = place->hops + 1 < KV_CHAIN_MAX ?
+		       (struct kv_bucket *)kv_alloc_fresh(kv, KV_OVERFLOW_CLASS, &offset, &error) :
+		       kv_fails(&error, -ENOSPC);
 	if (more) {
 		memset(more, 0, sizeof(*more));
 		kv_store(&last->link, (kv_load(&last->link) & ~KV_OFFSET_MASK) | offset);
@@ -978,14 +1036,14 @@ static int kv_set(struct kv *kv, struct kv_work *work, const struct kv_args *arg
 	if (status)
 		return kv_answer(kv->call, status, 0, 0);
 	if (args->mode >= KV_MODE_APPEND) {
-		__u32 old = args->mode == KV_MODE_APPEND ? 0 : 1;
+		__u32 old = args->mode == KV_MODE_APPEND ? 0 : 1, bytes;
 
-		if (kv_bytes_of(live) > kv_slice_bytes(place->item))
+		if (!kv_value_in_slice(live, place->item, args->key_bytes, &bytes))
 			return kv_answer(kv->call, KV_TOO_LARGE, 0, 0);
 		new.part[!old] = new.part[0];
 		new.part_bytes[!old] = new.part_bytes[0];
-		new.part[old] = (const __u8 *)(live + 1) + live->key_bytes;
-		new.part_bytes[old] = le32_to_cpu(live->value_bytes);
+		new.part[old] = (const __u8 *)(live + 1) + args->key_bytes;
+		new.part_bytes[old] = bytes;
 		new.flags = le32_to_cpu(live->flags);
 		new.expiry_s = le32_to_cpu(live->expiry_s);
 	}
@@ -1072,10 +1130,11 @@ static int kv_add(struct kv *kv, struct kv_work *work, const struct kv_args *arg
 	if (status)
 		return kv_answer(kv->call, status, 0, 0);
 	if (live) {
-		const __u8 *value = (const __u8 *)(live + 1) + live->key_bytes;
+		const __u8 *value = (const __u8 *)(live + 1) + args->key_bytes;
+		__u32 bytes;
 
-		if (kv_bytes_of(live) > kv_slice_bytes(place->item) ||
-		    !kv_parse(value, le32_to_cpu(live->value_bytes), is_signed, &number))
+		if (!kv_value_in_slice(live, place->item, args->key_bytes, &bytes) ||
+		    !kv_parse(value, bytes, is_signed, &number))
 			return kv_answer(kv->call, KV_NOT_A_NUMBER, 0, 0);
 		status = kv_sum(&number, le64_to_cpu(args->number), args->mode);
 		if (status)
@@ -1168,7 +1227,8 @@ static int kv_stage_begin(struct kv *kv, struct kv_work *work, const struct kv_a
 	if (!KV_IN_ONE(args->key_bytes, value_bytes))
 		memset((__u8 *)item + KV_PIECES_AT(args->key_bytes), 0,
 		       KV_PIECES(value_bytes) * sizeof(__le64));
-	kv_store(&item->version, KV_STAGED | kv_next_version(kv));
+	work->version = kv_next_version(kv);
+	kv_store(&item->version, KV_STAGED | work->version);
 	work->staged = offset;
 	return RMEM_AGAIN;
 }
@@ -1188,9 +1248,11 @@ static int kv_stage(struct kv *kv, const struct kv_args *args)
 	item = kv_item_at(kv, work->staged, &error);
 	if (!item)
 		return error;
+	/* Its lease has ended, and it is another's. */
+	if (kv_load(&item->version) != (KV_STAGED | work->version))
+		return kv_answer(kv->call, KV_NOT_FOUND, 0, 0);
 	if (KV_IN_ONE(args->key_bytes, value_bytes) || work->pieces == KV_PIECES(value_bytes))
-		return kv_answer(kv->call, KV_OK, kv_load(&item->version) & KV_OFFSET_MASK,
-				 kv->at + work->staged);
+		return kv_answer(kv->call, KV_OK, work->version, kv->at + work->staged);
 	piece = kv_alloc(kv, work, KV_CLASSES - 1, &offset, &error);
 	if (!piece) {
 		if (error == -ENOSPC)
@@ -1206,6 +1268,7 @@ static int kv_stage(struct kv *kv, const struct kv_args *args)
 static int kv_publish_staged(struct kv *kv, const struct kv_args *args)
 {
 	__u64 offset = le64_to_cpu(args->number) - kv->at, hash, version;
+	__u32 key_bytes;
 	struct kv_item *item;
 	enum kv_status status;
 	struct kv_place place;
@@ -1221,11 +1284,15 @@ static int kv_publish_staged(struct kv *kv, const struct kv_args *args)
 	memcpy(&told, args + 1, sizeof(told));
 	if (kv_load(&item->version) != (KV_STAGED | le64_to_cpu(told)))
 		return kv_answer(kv->call, KV_NOT_FOUND, 0, 0);
-	if (!item->key_bytes || KV_ITEM_BYTES + item->key_bytes > kv_slice_bytes(offset))
+	if (!kv_is_item_start(kv, offset) ||
+	    kv_load_32(&item->value_bytes) > KV_VALUE_BYTES_MAX)
+		return -EUCLEAN;
+	key_bytes = kv_load_8(&item->key_bytes);
+	if (!key_bytes || KV_ITEM_BYTES + key_bytes > kv_slice_bytes(offset))
 		return -EUCLEAN;
 	hash = kv_hash(le64_to_cpu(kv->table->seed[0]), le64_to_cpu(kv->table->seed[1]),
-		       (const __u8 *)(item + 1), item->key_bytes);
-	error = kv_search(kv, hash, (const __u8 *)(item + 1), item->key_bytes, &place);
+		       (const __u8 *)(item + 1), key_bytes);
+	error = kv_search(kv, hash, (const __u8 *)(item + 1), key_bytes, &place);
 	if (error)
 		return error;
 	status = kv_permits(kv_current(kv, &place), args->mode, le64_to_cpu(args->version));
@@ -1310,8 +1377,13 @@ static int kv_used(struct rmem_call *call)
 		return RMEM_AGAIN;
 	}
 	for (n = 0; n < KV_SCAN_STEP && work->next < count; n++, work->next++) {
-		struct kv_item *item = kv_item_at(&kv, le64_to_cpu(list[work->next]) - kv.at, &error);
+		__u64 offset = le64_to_cpu(list[work->next]) - kv.at;
+		struct kv_item *item;
 
+		/* The slab might have another class since the client saw the item. */
+		if (!kv_is_item_start(&kv, offset))
+			continue;
+		item = kv_item_at(&kv, offset, &error);
 		if (item && kv_is_live(item))
 			item->seen = 1;
 	}
@@ -1345,6 +1417,16 @@ static __u64 kv_hash_of(const struct kv *kv, const __u8 *key, __u32 bytes)
 		       bytes);
 }
 
+static bool kv_sets_are_whole(struct rmem_call *call, __u32 count)
+{
+	__u32 at = sizeof(struct kv_sets_args);
+	struct kv_new new;
+
+	while (count && kv_sets_item(call, at, &new, &at))
+		count--;
+	return !count && at == rmem_args_bytes(call);
+}
+
 /* An item a step. */
 static int kv_sets(struct rmem_call *call)
 {
@@ -1363,14 +1445,20 @@ static int kv_sets(struct rmem_call *call)
 	error = kv_open(&kv, call, args->table, le32_to_cpu(args->now_s), true);
 	if (error)
 		return error;
-	if (!work->at)
+	if (!work->at) {
+		if (!kv_sets_are_whole(call, args->count))
+			return -EINVAL;
 		work->at = sizeof(*args);
+	}
 	if (!kv_sets_item(call, work->at, &new, &end))
 		return -EINVAL;
 	hash = kv_hash_of(&kv, new.key, new.key_bytes);
 	error = kv_search(&kv, hash, new.key, new.key_bytes, &place);
 	if (!error)
 		error = kv_replace(&kv, work, &place, hash, &new, 0);
+	/* The client learns which items were stored before. */
+	if (error && error != RMEM_AGAIN && work->stored)
+		return kv_answer(call, KV_OK, 0, work->stored);
 	if (error)
 		return error;
 	result = rmem_result(call, sizeof(*result));
@@ -1379,8 +1467,7 @@ static int kv_sets(struct rmem_call *call)
 	work->scanned = 0;
 	work->at = end;
 	if (++work->next == args->count)
-		return end == rmem_args_bytes(call) ? kv_answer(call, KV_OK, 0, work->stored) :
-						      -EINVAL;
+		return kv_answer(call, KV_OK, 0, work->stored);
 	if (!kv_sets_item(call, work->at, &new, &end))
 		return -EINVAL;
 	rmem_prefetch(call, kv.at + kv_bucket_of(&kv, kv_hash_of(&kv, new.key, new.key_bytes)));
@@ -1607,8 +1694,8 @@ static int kv_get_bucket(struct rmem_call *call, __u64 at, const struct kv_get *
 static int kv_get_emit(struct rmem_call *call, __u64 at, struct kv_get *get,
 		       const struct kv_item *item, const struct kv_lane *lane)
 {
-	__u32 value_bytes = le32_to_cpu(item->value_bytes), have, first;
-	__u32 head = KV_ITEM_BYTES + item->key_bytes;
+	__u32 value_bytes = kv_load_32(&item->value_bytes), have, first;
+	__u32 key_bytes = kv_load_8(&item->key_bytes), head = KV_ITEM_BYTES + key_bytes;
 	struct kv_found *found;
 	bool elsewhere = false;
 	__u8 *result;
@@ -1632,7 +1719,7 @@ static int kv_get_emit(struct rmem_call *call, __u64 at, struct kv_get *get,
 	found->key = lane->key;
 	found->elsewhere = elsewhere;
 	found->seen = item->seen;
-	found->key_bytes = item->key_bytes;
+	found->key_bytes = (__u8)key_bytes;
 	get->bytes += sizeof(*found);
 	if (elsewhere)
 		return 0;
@@ -1642,7 +1729,7 @@ static int kv_get_emit(struct rmem_call *call, __u64 at, struct kv_get *get,
 	get->bytes += (value_bytes + 7U) & ~7U;
 	if (first == value_bytes)
 		return 0;
-	if (!KV_IN_ONE(item->key_bytes, value_bytes))
+	if (!KV_IN_ONE(key_bytes, value_bytes))
 		return -EUCLEAN;
 	return rmem_read(call, at + lane->item + head + first, (__u8 *)(found + 1) + first,
 			 value_bytes - first);
