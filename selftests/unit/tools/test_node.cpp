@@ -84,7 +84,7 @@ protected:
         config.page_shift = page_shift;
         config.pool_pages = 2;
         config.piece_bytes = RMEM_PIECE_BYTES_MAX;
-        config.spaces_max = 1;
+        config.spaces_max = 2;
         config.sessions_max = 4;
         config.regions_max = 4;
         return config;
