@@ -30,6 +30,10 @@ AR = ar
 PREFIX = /usr/local
 MANDIR = $(PREFIX)/share/man
 LIBDIR = $(PREFIX)/lib
+# For files that Remora's own programs load.
+PRIVATEDIR = $(PREFIX)/lib/remora
+# A program finds the libraries that it was built with: beside it, or where it is installed with them.
+RPATH = '-Wl,-rpath,$$ORIGIN/../lib'
 PYTHON = python3
 
 # Kernel that make modules builds for without KDIR.
@@ -52,21 +56,25 @@ dirs3 = $(wildcard $1/$2 $1/*/$2 $1/*/*/$2 $1/*/*/*/$2)
 CORE_SRC := $(call dirs3,kmod/core,*.c)
 SUPPORT_SRC := $(wildcard libremote/support/*.cpp)
 HOST_SRC := $(wildcard libremote/node/*.cpp)
-LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SUPPORT_SRC)
+SEAL_SRC := $(wildcard libremote/seal/*.cpp)
+LIB_SRC := $(wildcard libremote/src/*/*.cpp) $(HOST_SRC) $(SEAL_SRC) $(SUPPORT_SRC)
 LIBEQDS_SRC := $(wildcard libremote/eqds/src/*.cpp)
 EQDSPERF_SRC := $(wildcard tools/eqdsperf/*.cpp)
 EQDSUDP_SRC := $(wildcard libremote/eqds/udp/*.cpp)
 EQDSRUN_SRC := $(wildcard tools/eqds-run/*.cpp)
 KV_SRC := $(wildcard tools/remora-kv/*.cpp)
+BPF_SRC := $(wildcard tools/remora-bpf/*.cpp)
 COMMON_SRC := $(wildcard tools/common/*.cpp) $(SUPPORT_SRC)
 REMORA_SRC := $(wildcard tools/remora/*.cpp tools/mh/*.cpp)
-NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC)
+NODE_SRC := $(wildcard tools/remora-node/*.cpp) $(HOST_SRC) $(SEAL_SRC)
 SIM_SRC := $(wildcard tools/sim/*.cpp tools/sim/*/*.cpp)
 # The programs' parts that tests link: not those of the command lines, which a sanitizer makes slow to compile.
 without = $(filter-out $(patsubst %,\%/%.cpp,$1),$2)
-NODE_PARTS := $(call without,main options command operator status,$(NODE_SRC))
+NODE_PARTS := $(call without,main options command operator status link,$(NODE_SRC))
 COMMON_PARTS := $(call without,control_client,$(COMMON_SRC))
-TESTABLE_SRC := $(COMMON_PARTS) $(NODE_PARTS) $(call without,main options report trace,$(SIM_SRC))
+TESTABLE_SRC := $(COMMON_PARTS) $(NODE_PARTS) $(call without,main options report trace,$(SIM_SRC)) \
+	tools/apps/dlrm/data.cpp tools/apps/dlrm/memo.cpp tools/apps/tx/client.cpp tools/remora-node/link.cpp \
+	libremote/cmmc/wake.cpp
 # test_*.cpp hold the tests, other files their shared parts; tsan_*.cpp have a build of their own.
 UNIT_SRC := $(filter-out $(call dirs3,selftests/unit,tsan_*.cpp),$(call dirs3,selftests/unit,*.cpp))
 LIBTEST_SRC := $(wildcard selftests/lib/*.cpp)
@@ -81,13 +89,18 @@ BENCH_CORE_SRC := $(wildcard tools/bench/core/*.cpp)
 BENCH_LIB_SRC := $(wildcard tools/bench/lib/*.cpp)
 BENCH_CALLS_SRC := $(wildcard tools/bench/calls/*.cpp)
 BENCH_KV_SRC := $(wildcard tools/bench/kv/*.cpp)
+BENCH_TX_SRC := $(wildcard tools/bench/tx/*.cpp)
+APPS_SRC := $(wildcard tools/apps/*/*.cpp)
 OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_SRC) $(SIM_SRC) $(MODEL_SRC) \
 	$(BENCH_CORE_SRC) \
 	$(BENCH_LIB_SRC) $(BENCH_CALLS_SRC) $(LIB_SRC) $(wildcard libremote/cmmc/*.cpp) $(LIBEQDS_SRC) $(EQDSPERF_SRC) \
-	$(EQDSUDP_SRC) $(EQDSRUN_SRC) $(KV_SRC) $(BENCH_KV_SRC)
-# Programs that nodes run beside the memory: each folder's file of its name. In tests, the name is a part of their symbol.
-OFFLOAD_SRC := $(foreach each,$(wildcard tools/offloads/*/.),$(each:%/.=%)/$(notdir $(each:%/.=%)).c)
-MAN8 := $(wildcard tools/*/*.8)
+	$(EQDSUDP_SRC) $(EQDSRUN_SRC) $(KV_SRC) $(BPF_SRC) $(BENCH_KV_SRC) $(BENCH_TX_SRC) $(APPS_SRC)
+# Programs that nodes run beside the memory: each a folder. In tests, the folder's name is a part of their symbol.
+OFFLOAD_SRC := $(wildcard tools/offloads/*/*.c)
+OFFLOAD_NAMES := $(sort $(patsubst tools/offloads/%/,%,$(dir $(OFFLOAD_SRC))))
+offload_src = $(wildcard tools/offloads/$1/*.c)
+MAN8 := $(wildcard tools/*/*.8 tools/apps/*/*.8)
+MAN5 := $(wildcard tools/*/*.5)
 MAN3 := $(wildcard libremote/man/*.3 libremote/eqds/man/*.3)
 
 # ---- flags --------------------------------------------------------------------------------------
@@ -154,7 +167,7 @@ $(if $(PCH),$(call objects,$1,$2): out/$1/gtest.hpp.gch)
 out/$1/gtest.hpp.gch: Makefile
 	$$(call say,PCH,$$@)
 	$$(Q)mkdir -p $$(@D) && echo '#include <gtest/gtest.h>' >out/$1/gtest.hpp
-	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$($1_TEST_FLAGS) $$(CXXFLAGS) -MD -MP -MF out/$1/gtest.d -MT $$@ \
+	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$($1_TEST_FLAGS) $$(CPPFLAGS) $$(CXXFLAGS) -MD -MP -MF out/$1/gtest.d -MT $$@ \
 		-x c++-header out/$1/gtest.hpp -o $$@
 
 -include $(if $(compiled),out/$1/gtest.d)
@@ -164,18 +177,18 @@ define variant
 out/$1/kmod/core/%.o: kmod/core/%.c Makefile
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$$($1_CC) $$(CORE_CFLAGS) $$(if $$($1_CFLAGS),$$($1_CFLAGS),$$($1_FLAGS)) $$(CFLAGS) -MMD -MP -c $$< -o $$@
+	$$(Q)$$($1_CC) $$(CORE_CFLAGS) $$(if $$($1_CFLAGS),$$($1_CFLAGS),$$($1_FLAGS)) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -c $$< -o $$@
 
 out/$1/tools/offloads/%.o: tools/offloads/%.c Makefile
 	$$(call say,CC,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$$($1_CC) -std=gnu11 -g $$(WARN_C) $$(INCLUDES) $$($1_FLAGS) $(if $(filter-out opt,$1),-Drmem_offload=offload_$$(*F)) \
-		$$(CFLAGS) -MMD -MP -c $$< -o $$@
+	$$(Q)$$($1_CC) -std=gnu11 -g $$(WARN_C) $$(INCLUDES) $$($1_FLAGS) $(if $(filter-out opt,$1),-Drmem_offload=offload_$$(*D)) \
+		$$(CPPFLAGS) $$(CFLAGS) -MMD -MP -c $$< -o $$@
 
 out/$1/%.o: %.cpp Makefile
 	$$(call say,CXX,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$(TEST_FLAGS) $$(CXXFLAGS) -MMD -MP -c $$< -o $$@
+	$$(Q)$$($1_CXX) $$(CXXFLAGS_ALL) $$($1_FLAGS) $$(TEST_FLAGS) $$(CPPFLAGS) $$(CXXFLAGS) -MMD -MP -c $$< -o $$@
 
 $(call tests,$1,$(filter $(GTEST_SRC),$($2)))
 
@@ -206,12 +219,12 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libremote/eqds/buil
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all demo demo-marlin demo-eqds demo-edm check style unit offloadtest tsan model conformance fuzz-build fuzz \
-	bench-rmb bench-core bench-lib bench-calls bench-kv bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install clean help deps guest-tools
+.PHONY: all user lib modules modules-all bpf demo demo-marlin demo-eqds demo-edm demo-offload check style unit offloadtest tsan model conformance fuzz-build fuzz \
+	bench-rmb bench-core bench-lib bench-calls bench-bpf bench-kv bench-tx bench-dlrm bench-image bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install deb clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
-user: out/lib/libremora_core.a $(USER_BIN) $(OFFLOADS) lib out/man/man3 ## out/lib and out/bin
+user: out/lib/libremora_core.a $(USER_BIN) $(OFFLOADS) lib out/man/man3 out/man/man7/remora-counters.7 ## out/lib and out/bin
 
 lib: $(LIB_FILES) $(EQDS_FILES) ## libremote and libeqds, usable from out/lib (PKG_CONFIG_PATH=out/lib/pkgconfig)
 
@@ -253,6 +266,11 @@ demo-edm: ## eight writers and a reader of one node, by udp, EQDS and EDM, in a 
 	+$(Q)$(MAKE) --no-print-directory out/bin/remora modules KERNEL=uml
 	$(Q)tools/lab/lab run --kernel uml solo tools/lab/topo/demo_edm.py
 
+demo-offload: ## a tree searched where it lies, by a program that the kernel verified
+	$(Q)tools/lab/deps
+	+$(Q)NTB=n $(MAKE) --no-print-directory out/bin/remora out/bin/remora-tree out/bin/caller bpf modules
+	$(Q)tools/lab/lab run pair tools/lab/topo/demo_offload.py
+
 check: ## tests every change has to pass (SUITES="unit model" for some, SUITES=all for all there are)
 	$(Q)tools/lab/deps
 	$(alone) tools/check/run $(SUITES)
@@ -264,12 +282,22 @@ compile_commands.json: ## for clangd and clang-tidy
 	$(alone) $(PYTHON) tools/build/compile_commands > $@.tmp && mv $@.tmp $@
 
 install: user ## programs, library and man pages into DESTDIR/PREFIX
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man3
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(MANDIR)/man8 $(DESTDIR)$(MANDIR)/man7 $(DESTDIR)$(MANDIR)/man3
 	install -m 755 $(USER_BIN) $(DESTDIR)$(PREFIX)/bin
-	install -d $(DESTDIR)$(LIBDIR)/remora/offload
-	install -m 755 $(OFFLOADS) $(DESTDIR)$(LIBDIR)/remora/offload
+	install -d $(DESTDIR)$(PRIVATEDIR)/offload
+	install -m 755 $(OFFLOADS) $(DESTDIR)$(PRIVATEDIR)/offload
+	$(if $(wildcard out/bin/remora-bpf),install -m 755 out/bin/remora-bpf $(DESTDIR)$(PREFIX)/bin)
+	$(if $(wildcard out/bin/remora-bpf),install -m 644 $(wildcard out/lib/offload/*.bpf.o) $(DESTDIR)$(PRIVATEDIR)/offload)
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
+	install -d $(DESTDIR)$(MANDIR)/man5
+	install -m 644 $(MAN5) $(DESTDIR)$(MANDIR)/man5
+	$(Q)tools/systemd/install "$(DESTDIR)" $(PREFIX)
 	install -m 644 out/man/man3/* $(DESTDIR)$(MANDIR)/man3
+	install -m 644 out/man/man7/* $(DESTDIR)$(MANDIR)/man7
+	install -D -m 644 tools/remora/completion/remora.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/remora
+	install -D -m 644 tools/remora/completion/_remora $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_remora
+	install -d $(DESTDIR)$(PREFIX)/share/remora/monitor
+	install -m 644 tools/monitor/alerts.yaml tools/monitor/dashboard.json $(DESTDIR)$(PREFIX)/share/remora/monitor
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/remote $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 755 out/lib/$(LIB_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(LIB_SONAME) $(DESTDIR)$(LIBDIR)/libremote.so
@@ -278,18 +306,25 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -m 644 out/lib/libremote.a out/lib/libcmmc.a $(DESTDIR)$(LIBDIR)
 	install -m 755 out/lib/$(EQDS_SONAME) $(DESTDIR)$(LIBDIR)
 	ln -sf $(EQDS_SONAME) $(DESTDIR)$(LIBDIR)/libeqds.so
-	install -m 755 out/lib/libeqds-udp.so $(DESTDIR)$(LIBDIR)
+	install -m 755 out/lib/remora/libeqds-udp.so $(DESTDIR)$(PRIVATEDIR)
 	install -m 644 $(wildcard include/eqds/*) $(DESTDIR)$(PREFIX)/include/eqds
 	install -m 644 $(wildcard include/remote/*) $(DESTDIR)$(PREFIX)/include/remote
 	install -d $(DESTDIR)$(PREFIX)/include/remora/offloads
-	install -m 644 include/remora/offload.h $(DESTDIR)$(PREFIX)/include/remora
-	install -m 644 $(wildcard tools/offloads/*/*.h) $(DESTDIR)$(PREFIX)/include/remora/offloads
+	install -m 644 include/remora/offload.h include/remora/offload_bpf.h $(DESTDIR)$(PREFIX)/include/remora
+	install -m 644 $(foreach each,$(OFFLOAD_NAMES),tools/offloads/$(each)/$(each).h) $(DESTDIR)$(PREFIX)/include/remora/offloads
 	$(Q)$(call pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libremote.pc
 	$(Q)$(call eqds_pkgconfig,$(LIBDIR),$(PREFIX)/include,) > $(DESTDIR)$(LIBDIR)/pkgconfig/libeqds.pc
 
 modules_install: ## modules into INSTALL_MOD_PATH (or DESTDIR), and depmod (KDIR=... as for modules)
 	$(alone) INSTALL_MOD_PATH=$(abspath $(or $(INSTALL_MOD_PATH),$(DESTDIR))) \
 		tools/build/modules --install $(or $(KDIR),$(KERNEL))
+
+deb: ## Debian packages: out/package/*.deb (KERNEL= or KDIR=: of the prebuilt modules)
+	$(Q)tools/lab/deps
+	$(alone) tools/package/deb $(or $(KDIR),$(KERNEL))
+
+deb-%:
+	$(alone) tools/package/deb $*
 
 clean: ## remove out/
 	rm -rf out compile_commands.json

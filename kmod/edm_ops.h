@@ -16,6 +16,7 @@
 #include <linux/types.h>
 
 #include "core/edm/host.h"
+#include "remora/rmem_edm.h"
 
 struct edm_membership; /* member.c's; a network namespace has one at most */
 struct sk_buff;
@@ -23,17 +24,6 @@ union udp_address;
 
 /* Messages and answers of each peer under way at a time. */
 #define EDM_MEMBER_SLOTS 32U
-
-/* A datagram's part of a link beside IP: Ethernet's header, FCS, preamble and gap. */
-#define EDM_FRAME_BYTES 38U
-/*
- * DSCP "expedited forwarding": scheduled datagrams find short queues. Linux gives it priority 6,
- * by which prio, mqprio and remora edm port let them go first.
- */
-#define EDM_TOS 0xb8U
-#define EDM_PRIORITY 6U
-/* Datagrams up to these bytes aren't announced: a demand and a grant take as much. */
-#define EDM_FREE_BYTES 512U
 
 /* Called under the member's lock, BH disabled. */
 struct edm_client_ops {
@@ -56,8 +46,12 @@ struct edm_node_ops {
 	 */
 	void (*request)(struct edm_membership *member, u16 peer, u32 id, u32 bytes,
 			struct sk_buff *skb);
-	/* The answer's bytes before end MAY leave. Under the member's lock. */
-	void (*granted)(struct edm_membership *member, u16 peer, u32 id, u32 end);
+	/*
+	 * The answer's bytes before end MAY leave. unscheduled: without grants. Under the member's
+	 * lock.
+	 */
+	void (*granted)(struct edm_membership *member, u16 peer, u32 id, u32 end,
+			bool unscheduled);
 	/* The membership has ended: no answer is granted any more. Under the member's lock. */
 	void (*gone)(struct edm_membership *member);
 };

@@ -109,6 +109,8 @@ void marlin_message_again(void);
 #define HRDMA_HEADROOM BIT(1)
 /* By an engine if there is one, be it ever so small. */
 #define HRDMA_ENGINE BIT(2)
+/* A work copies the parts that no engine takes, and not the caller: loads over a bus are slow. */
+#define HRDMA_LATER BIT(3)
 
 struct hrdma_window;
 struct hrdma_channel;
@@ -197,13 +199,12 @@ struct marlin_loan_copy {
 	unsigned int port;
 	u32 number, epoch; /* of the loan: any */
 	bool fetches;	   /* from the loan; done() learns: */
-	bool whole;	   /* the link stood all the time. Else the copy might be no data */
+	bool whole;	   /* the link stood all the time. Else bytes might be lost, or no data */
 	/* BH disabled, also before marlin_loan_copy() returns: it is over, and the caller's. */
 	void (*done)(struct marlin_loan_copy *copy);
 
 	/* loan.c's. */
 	struct marlin_peer *peer;
-	int link_events;
 	atomic_t state;
 	struct work_struct work;
 };

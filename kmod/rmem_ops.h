@@ -48,6 +48,11 @@ struct rmem_op_ops {
 	 * with a transport that receives under a lock, that one: sending never takes it.
 	 */
 	void (*end)(struct rmem_op *op, enum rmem_client_result result);
+	/*
+	 * True: the op is a write of swap, whose pages stay in memory if it fails. NULL: none is.
+	 * Under the channel's lock.
+	 */
+	bool (*swaps_out)(struct rmem_op *op);
 };
 
 /* ---- upwards ---- */
@@ -74,6 +79,12 @@ struct rmem_receiver_ops {
 	void (*settle)(struct rmem_channel *channel);
 	/* There is room again, after wait(). */
 	void (*room)(struct rmem_channel *channel);
+	/*
+	 * RMEM_SEALED. Within add(): the key that seals datagrams of the session. Not under the
+	 * channel's lock: the key that opens those of a session; false: it isn't the channel's.
+	 */
+	const struct rmem_seal_key *(*sealing_key)(struct rmem_channel *channel);
+	bool (*opening_key)(struct rmem_channel *channel, u64 session, struct rmem_seal_key *key);
 	/* reason: from RMEM_PATH_DROP_WIRE on. Counts it, too. */
 	void (*drop)(struct rmem_channel *channel, enum rmem_path_count reason, u32 bytes);
 };
@@ -123,7 +134,7 @@ struct rmem_limits {
 
 /* Messages added under the channel's lock, to leave after it. Zero at first; on the stack. */
 struct rmem_batch {
-	u64 own[16]; /* the transport's */
+	u64 own[20]; /* the transport's */
 };
 
 /* Where a path has credit of its own. Under the channel's lock. */
@@ -160,6 +171,7 @@ struct rmem_transport_ops {
 	const char *name; /* scheme of its addresses */
 	struct module *owner;
 	size_t path_bytes; /* of its path, struct rmem_path included */
+	bool seals;	   /* RMEM_SEALED */
 	const char *no_answer; /* attach tells its user so, with the remedy */
 
 	/* Addresses, from ATTACH's attributes and into STATUS's beside RMEM_A_ADDRESS. */

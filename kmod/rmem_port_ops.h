@@ -48,6 +48,8 @@ struct rmem_port_path {
 struct rmem_port_batch {
 	struct rmem_port *port;
 	const struct base_siphash_key *key; /* the space's; NULL: they are plain */
+	const struct rmem_seal_key *seal;   /* for their answers; NULL: they aren't sealed */
+	bool seals;			    /* the carrier takes sealed sessions */
 	struct rmem_port_path path;
 };
 
@@ -73,6 +75,12 @@ bool rmem_port_drop(enum rmem_port_count reason, u32 bytes);
 
 /* The key of a space; or NULL: the input of `bytes` bytes is dropped, counted and traced. */
 const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 space, u32 bytes);
+/*
+ * A sealed datagram, whose header's tag has verified: its session's keys. False: there are none,
+ * and the port replies with the notice.
+ */
+bool rmem_port_seal_keys(const struct rmem_port *port, const struct rmem_head *head,
+			 struct rmem_seal_keys *keys, struct rmem_head *notice);
 /* The same for plain messages, which name no space: false where NULL would be returned. */
 bool rmem_port_takes(const struct rmem_port *port, u32 bytes);
 /*
@@ -140,10 +148,13 @@ struct rmem_port_ops {
 	/* Within rmem_port_request(), without that lock: answers leave before the next request. */
 	void (*flush)(struct rmem_port_batch *batch);
 
-	/* BH disabled, under rcu_read_lock(): an answer by itself, with its payload or NULL. */
+	/*
+	 * BH disabled, under rcu_read_lock(): an answer by itself, with its payload or NULL. seal:
+	 * the session's key; NULL: the answer isn't sealed.
+	 */
 	void (*reply)(struct rmem_port *port, const struct rmem_port_path *path,
-		      const struct base_siphash_key *key, struct rmem_head *head,
-		      const void *payload);
+		      const struct base_siphash_key *key, const struct rmem_seal_key *seal,
+		      struct rmem_head *head, const void *payload);
 };
 
 /* ---- node/ports.c: process context ---- */

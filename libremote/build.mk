@@ -4,7 +4,7 @@
 
 LIB_VERSION = 0.1
 LIB_SONAME = libremote.so.0
-LIB_LIBS = -luring -lpthread
+LIB_LIBS = -luring -lcrypto -lpthread
 LIB_FILES := out/lib/$(LIB_SONAME) out/lib/libremote.so out/lib/libremote.a out/lib/pkgconfig/libremote.pc
 
 # Threads of its own run on after dlclose(): nodelete.
@@ -19,7 +19,7 @@ out/lib/libremote.so: out/lib/$(LIB_SONAME)
 # One object, which has the names of libremote.map alone: a program can have others of its own. Names that C++ has
 # once in a program aren't localized before they are weak; names the object asks others for stay strong, or a linker
 # could leave them at 0.
-LIB_CORE_SRC := $(filter kmod/core/base/% kmod/core/ring/% kmod/core/rmem/%,$(CORE_SRC))
+LIB_CORE_SRC := $(filter kmod/core/base/% kmod/core/edm/% kmod/core/ring/% kmod/core/rmem/%,$(CORE_SRC))
 out/lib/libremote.a: $(call objects,opt,$(LIB_SRC) $(LIB_CORE_SRC)) libremote/libremote.map
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && ld -r --force-group-allocation $(filter %.o,$^) -o out/opt/libremote.o && \
@@ -56,7 +56,7 @@ out/bin/quickstart: libremote/examples/quickstart.c out/lib/libremote.a
 
 # $(call pkgconfig,LIBDIR,INCLUDEDIR,MORE): a .pc file's text
 pkgconfig = printf '%s\n' 'Name: libremote' 'Description: memory on other machines' 'Version: $(LIB_VERSION)' \
-	'Libs: -L$1 $3-lremote' 'Libs.private: -luring -lstdc++ -lm -lpthread' 'Cflags: -I$2'
+	'Libs: -L$1 $3-lremote' 'Libs.private: -luring -lcrypto -lstdc++ -lm -lpthread' 'Cflags: -I$2'
 
 # Not installed, the library is found where it was built.
 out/lib/pkgconfig/libremote.pc: Makefile libremote/build.mk

@@ -10,11 +10,14 @@ out/asan/libtools.a: $(call objects,asan,$(TESTABLE_SRC))
 
 out/bin/unit: $(call objects,asan,$(UNIT_SRC) $(OFFLOAD_SRC)) out/asan/libtools.a out/asan/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,asan,$(UNIT_LINK) -lmnl -lfmt)
+	$(call link,asan,$(UNIT_LINK) -lmnl -lfmt -lcrypto)
 
-# Offloads over memory of the tests' own, each in a program with its source alone: out/bin/offload/test_kv.
+# Offloads over memory of the tests' own, each in a program with its sources alone: out/bin/offload/test_kv.
+OFFLOADTEST_tx_log := tools/offloads/tx/log.c kmod/core/base/crc32c.c
+OFFLOADTEST_tx_chain := $(call offload_src,tx) kmod/core/base/crc32c.c
+
 define offload_test
-out/bin/offload/test_$1: $$(call objects,asan,selftests/offloads/test_$1.cpp tools/offloads/$1/$1.c)
+out/bin/offload/test_$1: $$(call objects,asan,selftests/offloads/test_$1.cpp $$(or $$(OFFLOADTEST_$1),$$(call offload_src,$1)))
 	$$(call say,LINK,$$@)
 	$$(call link,asan,$$(UNIT_LINK))
 endef
@@ -22,7 +25,7 @@ OFFLOADTESTS := $(OFFLOADTEST_SRC:selftests/offloads/test_%.cpp=%)
 $(foreach each,$(OFFLOADTESTS),$(eval $(call offload_test,$(each))))
 
 # For the lab's machines.
-out/bin/chaser: selftests/lab/chaser.c tools/offloads/chase/chase.h out/lib/libremote.a
+out/bin/chaser out/bin/caller: out/bin/%: selftests/lab/%.c tools/offloads/chase/chase.h out/lib/libremote.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -O2 $(WARN) -Iinclude -Itools $(filter %.c %.a,$^) $(LIB_LIBS) -lstdc++ -lm -o $@
 
@@ -33,7 +36,7 @@ out/bin/tsan: $(call objects,tsan,$(TSAN_UNIT_SRC)) out/tsan/libremora_core.a
 out/bin/node-conformance: $(call objects,opt,$(CONFORMANCE_SRC) $(COMMON_PARTS) $(NODE_PARTS)) \
 		out/lib/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,opt,-lgtest -lmnl -lfmt -lpthread)
+	$(call link,opt,-lgtest -lmnl -lfmt -lcrypto -lpthread)
 
 out/bin/model/%: out/opt/selftests/model/%.o out/lib/libremora_core.a
 	$(call say,LINK,$@)
@@ -43,7 +46,7 @@ out/bin/eqds-replay: $(call objects,asan,selftests/replay/eqds_replay.cpp) out/a
 	$(call say,LINK,$@)
 	$(call link,asan,)
 
-out/bin/fuzz/fuzz_kv: out/fuzz/tools/offloads/kv/kv.o
+out/bin/fuzz/fuzz_kv: $(call objects,fuzz,$(call offload_src,kv))
 
 out/bin/fuzz/%: out/fuzz/selftests/fuzz/%.o out/fuzz/libremora_core.a
 	$(call say,LINK,$@)
@@ -66,7 +69,8 @@ out/bin/lib-lab: $(call objects,opt,$(LIB_PARTS)) out/opt/libremora_core.a
 
 LIBTEST_BIN := $(if $(LIBTEST_SRC),out/bin/lib out/bin/lib-tsan)
 USER_BIN := $(if $(REMORA_SRC),out/bin/remora) $(if $(NODE_SRC),out/bin/remora-node) $(if $(SIM_SRC),out/bin/remora-sim) \
-	out/bin/eqdsperf out/bin/eqds-run $(if $(KV_SRC),out/bin/remora-kv)
+	out/bin/eqdsperf out/bin/eqds-run $(if $(KV_SRC),out/bin/remora-kv) \
+	$(APPS:%=out/bin/remora-%)
 OFFLOADTEST_BIN := $(OFFLOADTESTS:%=out/bin/offload/test_%)
 UNIT_BIN := $(if $(UNIT_SRC),out/bin/unit)
 TSAN_BIN := $(if $(TSAN_UNIT_SRC),out/bin/tsan)

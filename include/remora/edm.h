@@ -21,7 +21,8 @@
  *
  * Ports and lives. The operator gives each host a port, 0 to EDM_PORTS_MAX - 1, and the scheduler's
  * 128-bit key.
- *   - An epoch names one life of a host. A later life MUST have a greater epoch.
+ *   - An epoch names one life of a host, never 0. A later life MUST have a greater epoch. Epochs
+ *     compare modulo 2^32: one is greater if it is ahead by less than 2^31.
  *   - A life names one life of a scheduler. A scheduler draws it at random, never 0.
  *   - seq numbers the datagrams that one end sends in an epoch and a life, from 1. A receiver MUST
  *     drop a datagram whose seq is not greater than each seq before it.

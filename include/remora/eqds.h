@@ -48,12 +48,17 @@
  * TRIM. A switch that cuts the payload off sets TRIM. The receiver answers with NACK.
  *
  * Addresses (extended). Control packets carry a cookie that the receiver derives from the peer's
- * address. The sender MUST repeat the last cookie in its data packets. Until the receiver has
- * seen its cookie come back, it MUST NOT send the peer more bytes than it got from it, with the
- * headers of IP and UDP. To give the receiver something to answer from, an RTS without a cookie is
- * padded to EQDS_RTS_SYN_BYTES with zeros. A receiver without room MAY answer a SYN by PAUSE
- * without keeping state, and one with state a SYN of a later epoch. The sender then sends its SYNs
- * again, with the cookie.
+ * address. The sender MUST repeat the last cookie in its data packets. A receiver MUST answer a SYN
+ * that would open a tunnel or replace one, and lacks the cookie of its address, by PAUSE, which
+ * tells the cookie. It keeps no state then, delivers nothing and gives no credit. The sender then
+ * sends its SYNs again, with the cookie and of a later epoch. A sender without a cookie SHOULD open
+ * by an RTS, since its packets would be dropped. A receiver SHOULD change its cookies now and then,
+ * and MUST accept those of before for a while. Answers go to EQDS_PORT of the address, so a cookie
+ * proves that the peer is whoever has that port.
+ *
+ * Packets given up (extended). A sender MAY give up a packet that does not arrive. It then counts
+ * its number as acknowledged, so that unacked tells the receiver not to wait for it. It MUST tell
+ * that by a data packet or RTS until the receiver has acknowledged the number.
  *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
  * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind
@@ -183,9 +188,6 @@ struct eqds_native_head {
 };
 
 #define EQDS_NATIVE_BYTES 8
-
-/* Room for two answers with their IPv6 and UDP headers. With a tag, it is a part of them. */
-#define EQDS_RTS_SYN_BYTES 136
 
 /* The paper's figure 4. */
 struct eqds_paper_data {

@@ -87,8 +87,8 @@
  *   - A node that copies says so: its answer to OPEN has MARLIN_LOAN_COPIES for a loan, or
  *     MARLIN_LOAN_READS if it copies the data of READs only, and epoch 0. A client MUST NOT name a
  *     loan in a session whose OPEN was not answered so.
- *   - A node MUST NOT execute a WRITE whose data it copied while the link might have been down: the
- *     bytes read then might not be the data.
+ *   - A node MUST NOT execute a WRITE, nor answer a READ, whose data it copied while the link might
+ *     have been down, be it for an instant: bytes might be lost, or no data.
  *   - A client takes a loan back by setting its word lent[] to 0, and making that visible. From
  *     then on, no copy is under way while the word copies[] is not the loan's epoch.
  *
@@ -119,7 +119,8 @@
  *     MUST NOT be the one that the peer's word names;
  *   - from HELLO to READY when the peer's word matches and has stage HELLO or READY;
  *   - from READY to HELLO, under a new session number, when the peer's word no longer matches or is
- *     DOWN, or when the peer broke a rule. The number tells the peer to start again, too.
+ *     DOWN, when the peer broke a rule, or when the link was down since it became READY, be it up
+ *     again: stores of that time are lost. The number tells the peer to start again, too.
  * A machine exchanges frames and messages while both words match and have stage READY.
  */
 #ifndef REMORA_MARLIN_H

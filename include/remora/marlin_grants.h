@@ -35,7 +35,8 @@
  *      The sequence number MUST be another than the word's last;
  *   2. make that visible to the owner, which over a bus takes a read;
  *   3. read the entry's word. If it isn't live with the handle's epoch, go to 5;
- *   4. copy, or read the directory and lists;
+ *   4. copy, or read the directory and lists. If the link was down since the session began, be it
+ *      for an instant, nothing of that counts: stores might be lost, and loads have given all ones;
  *   5. set the copy word to 0, after all of 4, and make that visible;
  *   6. read the entry's word again. If it doesn't hold as in step 3 any more, ring the owner's
  *      doorbell.

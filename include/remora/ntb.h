@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The registers of a non-transparent bridge (NTB) between virtual machines, version 3. This header
+ * The registers of a non-transparent bridge (NTB) between virtual machines, version 4. This header
  * is their specification.
  *
  * A fabric joins up to NTB_PORTS_MAX machines. Each has a port, numbered from 0. All fields are
@@ -41,7 +41,10 @@
  * The switch clears the port's page when the machine gets power, before that. Two ports have a link
  * while their policy permits it, both are present and both say NTB_LINK_UP. Each time a machine
  * changes its link word, it MUST change the generation too, so that a peer notices a link that was
- * down for an instant. After either change all other ports MUST be told by NTB_VECTOR_EVENT.
+ * down for an instant. For the same reason the switch counts in `changes` how often it changed the
+ * port's bit: before it clears the bit, and after it sets it. After either change all other ports
+ * MUST be told by NTB_VECTOR_EVENT. The switch MAY tell of a bit that it cleared when it sets it
+ * again, as a bridge whose interrupt comes late.
  *
  * Messages. A message register that is 0 is empty. A machine writes one by a compare-and-exchange
  * from 0, and then rings NTB_VECTOR_EVENT. The receiver empties it.
@@ -52,7 +55,7 @@
 #include <linux/types.h>
 
 #define NTB_MAGIC 0x42544e52 /* "RNTB" */
-#define NTB_VERSION 3
+#define NTB_VERSION 4
 
 #define NTB_PAGE_BYTES 4096
 #define NTB_PORTS_MAX 15 /* with the switch's page: 64 KiB of registers */
@@ -98,7 +101,8 @@ struct ntb_port_page {
 	__u8 reserved2[32];
 	__le32 scratchpad[NTB_SCRATCHPADS]; /* read and written by any machine */
 	__le32 policy; /* written by the switch; 0: it is being changed */
-	__u8 reserved3[60];
+	__le32 changes; /* written by the switch: of the port's bit in `present` */
+	__u8 reserved3[56];
 	__le32 policy_seen; /* written by the port's machine */
 	__u8 reserved4[60];
 	struct ntb_range pages[NTB_PORTS_MAX][NTB_RANGES]; /* written by the switch */

@@ -28,9 +28,8 @@
  *     the client gave in OPEN. It MAY also bundle the answers to datagrams that arrive together,
  *     or that RMEM_FLAGS_MORE connects.
  *   - A client MAY send each message in a datagram of its own.
- *   - No two datagrams that one end sends in a session have the same number; receivers do not
- *     look at it. An integrity level that encrypts would make its nonce of key, boot, session,
- *     direction and number. It would leave OPEN and its answer in the clear.
+ *   - No two datagrams that one end sends in a session have the same number. Receivers look at it
+ *     only where the session is sealed: see "Sealed sessions".
  *
  * The protocol follows Clio (ASPLOS'22), sections 4.2 to 4.5. There are no connections, and the
  * response is the acknowledgement. A write larger than the path's MTU travels as independent
@@ -137,10 +136,56 @@
  *   RMEM_LINK    the UDP checksum only, which MUST then be present,
  *   RMEM_DIGEST  CRC32C in the message's digest field,
  *   RMEM_FULL    the tag covers it.
+ *   RMEM_SEALED  the datagram is encrypted; see below.
  * The level applies to RMEM_READ and RMEM_WRITE in both directions, to answers to RMEM_READV and
  * to the data of RMEM_WRITEV. The tag always covers the ranges of an RMEM_WRITEV and the whole
  * payload of every other message. A payload whose digest fails is damaged. The node answers
  * RMEM_DAMAGED to its message.
+ *
+ * Sealed sessions. At level RMEM_SEALED the heads and payloads of a datagram travel as one
+ * ciphertext, under keys that only this session has. They cannot be found from a recording and the
+ * space's key. The header stays in the clear; an observer learns it, and sizes and times.
+ *
+ *   hdr | ciphertext of msg 1 ... msg n | payload 1 ... payload n | rmem_seal
+ *
+ *   - The cipher is AEAD_XChaCha20_Poly1305 (draft-irtf-cfrg-xchacha-03). The key is that of the
+ *     session and direction. The nonce is the salt, 8 bytes of 0, and the header's number. The
+ *     header's bytes before its tag are the associated data. rmem_seal has the salt and the AEAD's
+ *     tag. The ciphertext is as long as the plaintext, and follows the header at once.
+ *   - The header's tag is SipHash-2-4 under the space's key over the header alone, without the tag.
+ *     It costs little, so the node checks it first.
+ *   - A sender MUST NOT seal two datagrams of one session under the same number and salt, not even
+ *     if its memory is rolled back to a snapshot. So it MUST draw the salt, at least once for each
+ *     batch of datagrams that it seals together, from a source that a snapshot does not repeat,
+ *     such as the operating system's generator. The salt need not be secret.
+ *   - A retransmission is another datagram with another number. A sealed datagram MAY be sent
+ *     twice as it is, but never changed and sealed again.
+ *   - The limits on payloads and datagrams, the datagram size in OPEN included, are without the
+ *     RMEM_SEAL_BYTES of rmem_seal, which come on top. digest is 0.
+ *   - An OPEN and its answers have flag RMEM_FLAGS_CLEAR. They are not sealed, and the tag covers
+ *     them as at the other levels. Their payloads are rmem_open_sealed and rmem_opened_sealed, with
+ *     a fresh X25519 public key each (RFC 7748). The client MAY use one for all OPENs until one is
+ *     answered RMEM_OK. The node answers copies of one OPEN with the same one. It SHOULD NOT
+ *     compute before the OPEN has met its challenge. Either end MUST ignore a key with which the
+ *     shared secret is 0.
+ *   - Both ends then compute the session's keys, one for each direction: BLAKE2s with 32 bytes of
+ *     output, under the space's key, over a struct rmem_keying (RFC 7693). This is the pattern
+ *     NNpsk0 of the Noise framework, with the transcript's fields in place of its hash. They MUST
+ *     forget the X25519 secrets then, and the session's keys when the session has ended.
+ *   - Renewal gives the session other keys with its other name. The client SHOULD renew once an
+ *     hour. While it waits for the answer it keeps the keys of the name before, for answers.
+ *   - A datagram without RMEM_FLAGS_CLEAR that was opened MUST NOT have OPENs or their answers.
+ *   - A node that has no keys for the name of a sealed request answers with a notice: the answer to
+ *     a CLOSE with id 0, status RMEM_NO_SESSION or RMEM_REBOOTED, and RMEM_FLAGS_CLEAR. It is about
+ *     the session that its header names. A client MUST ignore it unless that is its session. To
+ *     RMEM_NO_SESSION it renews the session, or ends its CLOSE. With RMEM_REBOOTED the notice has
+ *     another boot than the session's.
+ *   - No other datagram of this level has RMEM_FLAGS_CLEAR. At other levels the flag MUST be 0.
+ *   - A node that does not seal answers such an OPEN RMEM_INVALID. A space MAY require this level:
+ *     the node answers RMEM_PERM to an OPEN of another.
+ *   - Only UDP datagrams are sealed. A carrier of other records MUST refuse the level.
+ * A stolen space's key opens no recording of earlier sessions. With it an attacker who stands
+ * between the ends can pose as either in later ones.
  *
  * Plain messages. Into a pair of rings (remora/ring.h) nobody but one client and the node can
  * write, so a message there needs no tag once a tag has opened its session. In a session of level
@@ -330,6 +375,7 @@ enum rmem_integrity {
 	RMEM_LINK = 0,
 	RMEM_DIGEST = 1,
 	RMEM_FULL = 2,
+	RMEM_SEALED = 3,
 };
 
 /* flags: the session's enum rmem_integrity in the low bits. Bits not named here MUST be 0. */
@@ -340,6 +386,8 @@ enum rmem_integrity {
  * milliseconds, in case that datagram is lost.
  */
 #define RMEM_FLAGS_MORE 0x04
+/* At level RMEM_SEALED: OPEN, its answers, and notices, which are not sealed. */
+#define RMEM_FLAGS_CLEAR 0x08
 
 /* In responses. Only a response with RMEM_OK carries a payload. */
 enum rmem_status {
@@ -443,6 +491,48 @@ struct rmem_opened {
 	__u8 reserved[7];    /* 0 */
 };
 
+/* Bytes of an X25519 key, of a key of the AEAD, and of the end of a sealed datagram. */
+#define RMEM_X25519_BYTES 32
+#define RMEM_SEAL_KEY_BYTES 32
+#define RMEM_SEAL_BYTES 24
+
+/* OPEN's payload at level RMEM_SEALED, and its answer's. */
+struct rmem_open_sealed {
+	struct rmem_open open;
+	__u8 key[RMEM_X25519_BYTES]; /* the client's, public */
+};
+
+struct rmem_opened_sealed {
+	struct rmem_opened opened;
+	__u8 key[RMEM_X25519_BYTES]; /* the node's, public */
+};
+
+/* The end of a sealed datagram. */
+struct rmem_seal {
+	__u8 salt[8];
+	__u8 tag[16]; /* the AEAD's */
+};
+
+/* The input of the computation of a sealed session's keys. It never travels. */
+struct rmem_keying {
+	__u8 shared[RMEM_X25519_BYTES]; /* X25519's result */
+	__u8 client_key[RMEM_X25519_BYTES]; /* of the OPEN that was answered, */
+	__u8 node_key[RMEM_X25519_BYTES];   /* and of the answer */
+	__u8 client[16]; /* of the OPEN */
+	__le64 nonce;	 /* the OPEN's id */
+	__le64 renews;	 /* the session that the OPEN named, or 0 */
+	__le64 session;	 /* of the answer */
+	__le64 boot;	 /* of the answer */
+	__le32 space;
+	__u8 from;	 /* RMEM_KEYING_* */
+	__u8 label[11];	 /* RMEM_KEYING_LABEL */
+};
+
+/* The end whose datagrams the key seals. */
+#define RMEM_KEYING_CLIENT 1
+#define RMEM_KEYING_NODE 2
+#define RMEM_KEYING_LABEL "rmem sealed"
+
 #define RMEM_PERM_READ 1
 #define RMEM_PERM_WRITE 2
 
@@ -494,7 +584,7 @@ struct rmem_listed {
 	__le64 bytes; /* a multiple of the page */
 	__le32 perm;  /* RMEM_PERM_* */
 	__le32 names; /* number of its names */
-	__u8 name[RMEM_NAME_BYTES]; /* one of them */
+	__u8 name[RMEM_NAME_BYTES]; /* the last of them in the order of their bytes */
 };
 
 /*
@@ -516,6 +606,10 @@ RMEM_ASSERT(sizeof(struct rmem_msg) == RMEM_MSG_BYTES, "message has no padding")
 RMEM_ASSERT(__builtin_offsetof(struct rmem_msg, addr) == 16, "addr");
 RMEM_ASSERT(sizeof(struct rmem_open) == 24, "open");
 RMEM_ASSERT(sizeof(struct rmem_opened) == 32, "opened");
+RMEM_ASSERT(sizeof(struct rmem_open_sealed) == 56, "open, sealed");
+RMEM_ASSERT(sizeof(struct rmem_opened_sealed) == 64, "opened, sealed");
+RMEM_ASSERT(sizeof(struct rmem_seal) == RMEM_SEAL_BYTES, "seal");
+RMEM_ASSERT(sizeof(struct rmem_keying) == 160, "keying has no padding");
 RMEM_ASSERT(sizeof(struct rmem_alloc) == 24, "alloc");
 RMEM_ASSERT(sizeof(struct rmem_range) == 16, "range");
 RMEM_ASSERT(sizeof(struct rmem_operands) == 32, "operands");

@@ -96,6 +96,7 @@ enum remote_integrity {
 	REMOTE_DIGEST, /* CRC32C, under the tag; by shm: as REMOTE_LINK, for memory changes nothing */
 	REMOTE_LINK,   /* UDP's checksum */
 	REMOTE_FULL,   /* the tag runs over the payload */
+	REMOTE_SEALED, /* all but a header is encrypted, with keys of the session's own; udp: alone */
 };
 
 #define REMOTE_KEY_BYTES 16
@@ -117,8 +118,18 @@ struct remote_options {
 /*
  * Opens a handle to a remote address space. target is one of
  *   embedded:[size=64M][,page=64K]            a private node inside the process, with size bytes
- *   udp:HOST[:PORT][,key=FILE][,space=ID]     a node on the network; default space 1
- *   shm:PATH[,key=FILE][,space=ID]            a node on this machine, by shared memory
+ *   udp:HOST[:PORT][,key=FILE][,space=ID][,integrity=LEVEL]
+ *                                             a node on the network; default space 1; LEVEL link,
+ *                                             digest, full or sealed, if the options have no other
+ *   shm:PATH[,key=FILE][,space=ID][,integrity=LEVEL]
+ *                                             a node on this machine, by shared memory; LEVEL not
+ *                                             sealed
+ *   edm:SCHEDULER[:PORT]/N@HOST[:PORT],as=M,rate=MBIT,rack=FILE[,standby=SCHEDULER[:PORT]]
+ *                        [,key=FILE][,space=ID][,integrity=LEVEL]
+ *                                             the kernel's node HOST, at port N of EDM's
+ *                                             scheduler, by its grants. The program is at port M,
+ *                                             its machine's link has MBIT Mbit/s, and the first
+ *                                             FILE has the scheduler's key
  *   dev:/dev/rmemN                            the kernel module's (remora attach --programs);
  *                                             timeout_us, integrity and key are the device's
  * A comma ends FILE, PATH and the like: a key whose file's name has one is given by options.
@@ -126,18 +137,22 @@ struct remote_options {
  *   -EINVAL        not a target, or not valid options
  *   -ENOKEY        the key file can't be read, or there is no key in it, or none is given
  *   -EHOSTUNREACH  no such host, no answer from the name servers, or nothing comes back from the
- *                  host: the machine is down, a firewall drops the datagrams, or the program at
- *                  PATH stands still. It takes up to 2 s more to tell this from the next two
+ *                  host: the machine is down, a firewall drops the datagrams, the program at
+ *                  PATH stands still, or the scheduler doesn't welcome the program. It takes up to 2 s more to tell this from the next two
  *   -ECONNREFUSED  the machine, or a firewall, refuses the port: no node is there, or it can't be
  *                  reached; or there is no such PATH
  *   -EKEYREJECTED  the machine is there and the port gives no answer: the space has another key, or
  *                  there is no such space, or a firewall drops this port's datagrams alone, or the
  *                  program that listens there is no memory node
  *   -EAGAIN        no thread to look up the host's name; or 16 look-ups wait for silent name servers
+ *   -EPROTONOSUPPORT  nothing is sealed by shm:, or by a node in a kernel without ciphers; a dev:
+ *                     device has the level it was attached with
  *   -EPROTO        the program at PATH offers no rings, or is of a version with other ones
+ *   -EBUSY         another handle is at port M of the scheduler, with another rate, key or standby
  *   -EUSERS        the node is full: it has no session left, or no ring
  *   -ENODEV        no such device, or not one that remora attach --programs made
- *   -EACCES        the caller has no permission to open the device or the socket
+ *   -EACCES        the caller has no permission to open the device or the socket; or the space is
+ *                  for clients with REMOTE_SEALED alone
  *   -ENOMEM        no memory for an embedded node, for the handle, or for its rings at the node
  */
 int remote_open(remote_t **r, const char *target, const struct remote_options *options);
@@ -166,6 +181,8 @@ struct remote_node {
 	uint64_t free_bytes;   /* memory that no region has; dev: UINT64_MAX, which is unknown */
 	/* Smoothed time of an operation's message and its answer; 0: unknown, embedded or dev:. */
 	uint64_t round_trip_ns;
+	/* Most room for the result of a remote_query(); 0: the target runs no functions. */
+	uint64_t result_bytes;
 };
 
 /*
@@ -322,7 +339,7 @@ struct remote_function {
 /*
  * Has the node execute a function beside the memory, in place of a round trip for each access to
  * it. remote_query() is for functions that change nothing; the room counts up to a packet's
- * payload. remote_call() is for the others: executed once, as remote_fetch(); the result has 16
+ * payload, which remote_info() tells. remote_call() is for the others: executed once, as remote_fetch(); the result has 16
  * bytes, of which as many are stored as there is room for. The offload tells which kind a function
  * is. Neither keeps an order with other operations in flight.
  *
@@ -513,6 +530,7 @@ struct remote_counters {
 	uint64_t damaged;  /* refused by tag or digest, by the client or the node */
 	uint64_t busy;	   /* answers that told the client to retry later */
 	uint64_t reopened; /* sessions opened again: the node ended one, or a change was cancelled */
+	uint64_t unscheduled; /* edm: datagrams that left without the scheduler's grant */
 };
 
 /* Counts since the handle was opened. -EINVAL also for counters->size. */

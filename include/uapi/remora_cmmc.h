@@ -23,7 +23,7 @@
  *   EFAULT        the memory isn't the program's, or is read-only to it
  *   ENOMEM        RLIMIT_MEMLOCK would be exceeded, or there is no memory
  *   ENOSPC        the file has too many grants or buffers, or the user has more of the peer's 512
- *                 grants than it leaves free for others
+ *                 grants than it leaves free for others. LOCK: the same of the home's locks
  *   ENODEV        no NTB device is there
  *   ENOLINK       there is no link to the peer, it ended, or the peer isn't ready for copies
  *   EOPNOTSUPP    the bridge offers no window into whole RAM, or none that shows this memory
@@ -156,6 +156,9 @@ struct cmmc_take {
  * The holder is the open file. When it is closed, its locks go on to the next. Waiters of a machine
  * are served in their order, and machines in theirs, one waiter of each in turn. So before a waiter
  * that has n before it on its machine, each other machine gets the lock n + 1 times at most.
+ *
+ * A user has or awaits at most as many of a home's locks as nobody on the machine has or awaits:
+ * half of them, if it is alone (ENOSPC).
  *
  * LOCK waits, but for a signal (EINTR), timeout_ms (ETIMEDOUT; 0: none), or the end of the link
  * (ENOLINK). EDEADLK: this file has the lock, or lost it and has not unlocked it.

@@ -2,7 +2,9 @@
 /*
  * Generic netlink family "rmem_node": control of the kernel's memory node
  * (rmem_node.ko). The specification is specs/rmem_node.yaml beside this file.
- * All commands but STATUS need CAP_NET_ADMIN. Errors carry extack text.
+ * All commands but STATUS, SPACES and OFFLOADS need CAP_NET_ADMIN. SPACES and OFFLOADS need it
+ * outside of the initial network namespace; without it figures of spaces can be a second old.
+ * Errors carry extack text.
  */
 #ifndef _UAPI_REMORA_NODE_H
 #define _UAPI_REMORA_NODE_H
@@ -66,8 +68,12 @@ enum {
 	RMEM_NODE_A_ENDED,	     /* u64 calls of it that have ended; of these: */
 	RMEM_NODE_A_FAILED,	     /* u64 with an error */
 	RMEM_NODE_A_OVER_BUDGET,     /* u64 stopped, for they had used up their budget */
-	RMEM_NODE_A_USED_NS,	     /* u64 time of its calls */
+	RMEM_NODE_A_USED_NS,	     /* u64 time of an offload's calls, or a space's clients' */
 	RMEM_NODE_A_BUDGET_US,	     /* u32 time that a call of it gets */
+	RMEM_NODE_A_OPERATIONS,	     /* u64 of a space's clients, executed; of these: */
+	RMEM_NODE_A_READ_BYTES,	     /* u64 that they read */
+	RMEM_NODE_A_WRITTEN_BYTES,   /* u64 that they wrote */
+	RMEM_NODE_A_SEALED_ONLY,     /* flag: the space's clients have to seal */
 
 	__RMEM_NODE_A_MAX,
 	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1

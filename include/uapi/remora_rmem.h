@@ -8,7 +8,8 @@
 #define _UAPI_REMORA_RMEM_H
 
 #define RMEM_GENL_NAME "rmem"
-#define RMEM_GENL_VERSION 1
+/* 2: OWNER, TAKE and COOKIE, which version 1 refuses */
+#define RMEM_GENL_VERSION 2
 
 #define RMEM_KEY_BYTES 16
 
@@ -16,6 +17,8 @@
 #define RMEM_MIN_FREE_KIB 8192
 
 #define RMEM_INDEX_MAX			1023U
+#define RMEM_DEVICE_NAME_MAX		48
+#define RMEM_OWNER_MAX			10
 #define RMEM_TIMEOUT_MS_MAX		30000
 #define RMEM_FAIL_AFTER_MS_PROGRAMS_MAX 60000U
 
@@ -23,7 +26,8 @@ enum {
 	RMEM_CMD_UNSPEC,
 	/*
 	 * NODE and PORT or ADDRESS, KIND, BYTES, SPACE, KEY, ... The answer has INDEX; it comes
-	 * when the device exists. An interrupted attach leaves nothing attached.
+	 * when the device exists. An interrupted attach leaves nothing attached. -EEXIST: a device
+	 * has that INDEX or NAME, or another machine the NAME.
 	 */
 	RMEM_CMD_ATTACH,
 	/*
@@ -64,7 +68,8 @@ enum {
 	RMEM_A_BYTES,	      /* u64 size of a disk; multiple of 4096 */
 	RMEM_A_SPACE,	      /* u32 RAS id */
 	RMEM_A_KEY,	      /* binary, RMEM_KEY_BYTES; never answered */
-	RMEM_A_INTEGRITY,     /* u8 enum rmem_integrity: 0 link, 1 digest, 2 full; default 1 */
+	RMEM_A_INTEGRITY,     /* u8 enum rmem_integrity: 0 link, 1 digest, 2 full, 3 sealed; */
+			      /* default 1. -EOPNOTSUPP: kernel or transport doesn't seal */
 	RMEM_A_FAIL_AFTER_MS, /* u32; 0, absent: I/O waits; PROGRAMS: 1 .. 60000, default 10000 */
 	RMEM_A_TIMEOUT_MS,    /* u32, ATTACH: wait for the node, 1 .. 30000; default 5000 */
 	RMEM_A_QUEUES,	      /* u32 hardware queues; default one per CPU */
@@ -86,6 +91,32 @@ enum {
 	 * "marlin:1" is the machine at that port of a PCIe bridge.
 	 */
 	RMEM_A_ADDRESS,
+	/*
+	 * string of 1 .. RMEM_DEVICE_NAME_MAX letters, digits, '_', '-' and '.', a letter or digit
+	 * first; absent: none. A disk's region is published in its space as "disk/" and that name.
+	 * ATTACH frees the region that an earlier client of the same OWNER left under it, unless
+	 * KEEP is given.
+	 */
+	RMEM_A_NAME,
+	/*
+	 * flag, of a disk with NAME. ATTACH takes the region that is there under NAME, with its
+	 * content, and DETACH leaves it there. The region MUST have BYTES, rounded up to the node's
+	 * pages. Two clients MUST NOT have it at once: nothing keeps their writes apart.
+	 */
+	RMEM_A_KEEP,
+	/*
+	 * string, written as NAME, of 1 .. RMEM_OWNER_MAX characters: the machine that NAME is to
+	 * belong to, absent: to none. The region of a disk is published as "disk/NAME@OWNER", too.
+	 * -EEXIST: NAME is another owner's.
+	 */
+	RMEM_A_OWNER,
+	/*
+	 * flag, ATTACH: takes a NAME that is another owner's, since that machine is gone. Without
+	 * KEEP its region is freed. With KEEP that machine MUST NOT use it any more.
+	 */
+	RMEM_A_TAKE,
+	/* u64, ATTACH: any number but 0, by which STATUS tells the device from others; absent: 0 */
+	RMEM_A_COOKIE,
 
 	__RMEM_A_MAX,
 	RMEM_A_MAX = __RMEM_A_MAX - 1
@@ -113,6 +144,8 @@ enum {
 	RMEM_TIMES_UNSPEC,
 	RMEM_TIMES_NAME,   /* string: "read", "write", "other" */
 	RMEM_TIMES_COUNTS, /* binary: u64 for each bucket, up to the last that isn't 0 */
+	RMEM_TIMES_PAD,
+	RMEM_TIMES_SUM_NS, /* u64 sum of the durations */
 
 	__RMEM_TIMES_MAX,
 	RMEM_TIMES_MAX = __RMEM_TIMES_MAX - 1

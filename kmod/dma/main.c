@@ -180,3 +180,4 @@ module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("A DMA engine of kernel threads, with costs and faults to set");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -26,3 +26,4 @@ module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Remora EDM: scheduled memory messages");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

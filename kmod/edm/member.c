@@ -214,7 +214,7 @@ static void member_do(struct edm_membership *m, struct edm_host_action *action)
 		node = rcu_dereference_bh(member_node);
 		if (node)
 			node->granted(m, action->peer, action->message.id,
-				      action->from + action->bytes);
+				      action->from + action->bytes, action->unscheduled);
 		break;
 	}
 }
@@ -466,12 +466,12 @@ EXPORT_SYMBOL_GPL(edm_member_put);
 
 /* ---- life ---- */
 
-/* A later life has a greater epoch, if the clock goes forward or the module stays. */
+/* A later life has a later epoch, if the clock goes forward or the module stays. */
 static u32 member_epoch(void)
 {
 	static u32 last;
 
-	last = max_t(u32, last + 1, ktime_get_real_seconds());
+	last = edm_link_epoch(last, ktime_get_real_seconds());
 	return last;
 }
 

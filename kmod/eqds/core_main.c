@@ -72,3 +72,4 @@ EXPORT_SYMBOL_GPL(eqds_reply_add);
 
 MODULE_DESCRIPTION("EQDS: edge-queued datagram tunnels, protocol core");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -76,6 +76,7 @@ struct eqds_stats {
 	u64 tx_packets, tx_retransmits, tx_control;
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
 	u64 tx_drop_held, rx_drop_held, rx_drop_class, shrunk;
+	u64 tx_undelivered; /* given up, or in a tunnel that ended */
 	u64 tx_expired, tx_timeouts, tx_given_up, tx_unreachable, tx_evicted;
 	u64 icmp_heard, icmp_refused;
 	u64 rx_packets, rx_control, rx_held_max;
@@ -89,6 +90,13 @@ struct eqds_stats {
 	u64 pulls, pull_timers, pull_late_ns_sum, pull_late_ns_max;
 	u64 pull_late[EQDS_LATE_BUCKETS];
 	u64 sender[EQDS_VERDICTS], receiver[EQDS_VERDICTS];
+};
+
+/* Apart, so that peers that fill reorder queues leave room for packets to send. */
+enum eqds_pool {
+	EQDS_POOL_TX,
+	EQDS_POOL_RX,
+	EQDS_POOLS,
 };
 
 /* The common part of tunnels of both directions. */
@@ -106,7 +114,6 @@ struct eqds_tx {
 	struct eqds_tunnel tunnel;
 	struct eqds_sender core; /* its id is the class, enum eqds_class_kind */
 	struct eqds_class_queue queue;
-	u64 heard_ns; /* last control packet, or the first packet to send since it rested */
 	struct eqds_paths paths;
 	struct eqds_path path[EQDS_PATHS];
 	struct eqds_packet *slot[];
@@ -115,6 +122,7 @@ struct eqds_tx {
 struct eqds_rx {
 	struct eqds_tunnel tunnel;
 	struct eqds_receiver core;
+	u32 held_bytes; /* of its reorder queue, in memory */
 	struct list_head replying; /* in ed->replies while reply waits for the end of the batch */
 	struct eqds_reply reply;
 	struct eqds_packet *slot[];
@@ -126,7 +134,8 @@ struct eqds_node {
 		struct sk_buff *skb;
 		struct eqds_node *spare; /* the next node that is free */
 	};
-	u32 held_bytes; /* the packet's part of ed->held_bytes */
+	u32 held_bytes; /* the packet's part of its pool */
+	u8 pool;	/* enum eqds_pool */
 	u16 segments;	/* more than 1: a whole packet */
 	u16 left;	/* segments that the core has not given back */
 	struct eqds_packet core; /* the first of an array, by segment */
@@ -180,6 +189,7 @@ struct eqds_dev {
 	struct dst_cache route;	      /* of each CPU's last outer packet */
 	struct eqds_route_of __percpu *route_of;
 	u32 mbits;		      /* 0: the link's */
+	u32 rate_mbits;		      /* the one in use; under lock */
 	u8 ttl;			      /* of outer packets; 0: the route's */
 	u16 tos;		      /* of outer packets; EQDS_TOS_INHERIT: the inner packet's */
 	bool burst;		      /* a new tunnel starts with a window of credit */
@@ -202,8 +212,8 @@ struct eqds_dev {
 	u8 tag_bytes;	  /* EQDS_TAG_BYTES with a key, else 0; also under RTNL */
 	u8 refusals_told; /* bit of each eqds_tag_verdict that the log has a line of */
 	u32 tunnels_max;  /* of a direction: 1 .. EQDS_TUNNELS_MAX */
-	u64 held_bytes;	  /* of all packets that a node holds */
-	u64 held_max_bytes;
+	u64 held_bytes[EQDS_POOLS]; /* of all packets that a node holds */
+	u64 held_max_bytes;	    /* of both together, half for each */
 	struct eqds_node *spares; /* without a packet, for the next ones: memory.c */
 	u32 spare_count;
 	struct eqds_config config;
@@ -272,9 +282,11 @@ u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqd
 enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
 
 /* memory.c: bounds on packets held, and the shrinker of tunnels. */
-struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 segments);
+struct eqds_node *eqds_node_get(struct eqds_dev *ed, enum eqds_pool pool, struct sk_buff *skb,
+				u16 segments);
 struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node);
-bool eqds_memory_is_full(const struct eqds_dev *ed);
+bool eqds_memory_is_full(const struct eqds_dev *ed, enum eqds_pool pool);
+bool eqds_memory_may_hold(const struct eqds_dev *ed, const struct eqds_rx *rx, u32 bytes);
 int eqds_memory_open(struct eqds_dev *ed);
 void eqds_memory_close(struct eqds_dev *ed);
 int eqds_memory_register(void);
@@ -282,7 +294,8 @@ void eqds_memory_unregister(void);
 
 /* xmit.c: the sending edge. */
 netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev);
-void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
+void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer,
+		      bool captured);
 void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
 bool eqds_xmit_peer_is_good(const struct in6_addr *peer);
 void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
@@ -347,7 +360,7 @@ int eqds_key_set(struct eqds_dev *ed, const u8 *bytes, struct netlink_ext_ack *e
 void eqds_key_clear(struct eqds_dev *ed);
 bool eqds_key_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_tag_ends *ends);
 bool eqds_key_verify(struct eqds_dev *ed, struct sk_buff *skb);
-u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer);
+u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer, u64 offered);
 void eqds_key_cookie_used(struct eqds_dev *ed, const struct in6_addr *peer);
 
 /* native.c, native_io.c: programs with rings of their own. */
@@ -376,6 +389,7 @@ void eqds_hook_close(struct eqds_dev *ed);
 
 /* netdev.c, netlink.c */
 extern struct rtnl_link_ops eqds_link_ops;
+int eqds_netdev_set_rate(struct eqds_dev *ed, u32 mbits);
 u16 eqds_netdev_train_packets(const struct eqds_dev *ed);
 void eqds_netdev_quiesce(struct eqds_dev *ed);
 int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack);

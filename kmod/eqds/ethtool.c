@@ -35,6 +35,7 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(tx_drop_tunnels),
 	COUNTER(tx_expired),
 	COUNTER(tx_timeouts),
+	COUNTER(tx_undelivered),
 	COUNTER(tx_given_up),
 	COUNTER(tx_unreachable),
 	COUNTER(tx_evicted),
@@ -161,7 +162,10 @@ static int ethtool_set_flags(struct net_device *dev, u32 flags)
 	return 0;
 }
 
-/* The speed that the operator has set, else the link's. RTNL. */
+/*
+ * The speed that the operator has set, else the link's. A link without carrier knows none: then
+ * the one it had. RTNL.
+ */
 u32 eqds_ethtool_mbits(const struct eqds_dev *ed)
 {
 	struct net_device *link = __dev_get_by_index(ed->net, ed->link);
@@ -169,6 +173,8 @@ u32 eqds_ethtool_mbits(const struct eqds_dev *ed)
 
 	if (ed->mbits)
 		return ed->mbits;
+	if (link && !netif_carrier_ok(link) && ed->rate_mbits)
+		return ed->rate_mbits;
 	if (!link || __ethtool_get_link_ksettings(link, &settings) || !settings.base.speed ||
 	    settings.base.speed > EQDS_MBITS_MAX) /* SPEED_UNKNOWN, too */
 		return EQDS_MBITS_DEFAULT;
@@ -177,7 +183,9 @@ u32 eqds_ethtool_mbits(const struct eqds_dev *ed)
 
 static int ethtool_get_link(struct net_device *dev, struct ethtool_link_ksettings *settings)
 {
-	settings->base.speed = eqds_ethtool_mbits(netdev_priv(dev));
+	const struct eqds_dev *ed = netdev_priv(dev);
+
+	settings->base.speed = ed->up ? ed->rate_mbits : eqds_ethtool_mbits(ed);
 	settings->base.duplex = DUPLEX_FULL;
 	settings->base.port = PORT_OTHER;
 	settings->base.autoneg = AUTONEG_DISABLE;
@@ -194,7 +202,7 @@ static int ethtool_set_link(struct net_device *dev, const struct ethtool_link_ks
 		return err;
 	spin_lock_bh(&ed->lock);
 	/* A device that is down has no MTU to count in yet; eqds_open() sets the rate. */
-	err = ed->up ? eqds_pull_set_rate(ed, settings->base.speed) : 0;
+	err = ed->up ? eqds_netdev_set_rate(ed, settings->base.speed) : 0;
 	if (!err)
 		ed->mbits = settings->base.speed;
 	spin_unlock_bh(&ed->lock);

@@ -11,6 +11,7 @@
 #include <linux/icmpv6.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
+#include <net/dst_metadata.h>
 #include <net/icmp.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
@@ -29,6 +30,18 @@ static bool hook_is_tunnels(const struct sock *sk)
 {
 	return sk && sk_fullsock(sk) && sk->sk_protocol == IPPROTO_UDP &&
 	       READ_ONCE(udp_sk(sk)->encap_rcv) == eqds_recv;
+}
+
+/*
+ * IPsec is to encrypt the packet, after this hook, or has done so. A packet that asynchronous
+ * encryption gives back has lost its socket, so hook_is_tunnels() doesn't know it.
+ */
+static bool hook_is_ipsecs(const struct sk_buff *skb, bool v6)
+{
+	if (skb_valid_dst(skb) && dst_xfrm(skb_dst(skb)))
+		return true;
+	return v6 ? IP6CB(skb)->flags & IP6SKB_XFRM_TRANSFORMED :
+		    IPCB(skb)->flags & IPSKB_XFRM_TRANSFORMED;
 }
 
 /* Neighbour discovery: the tunnel's own packets need the neighbours of the link. */
@@ -88,7 +101,7 @@ static void hook_xmit(struct eqds_dev *ed, struct sk_buff *skb, const struct eqd
 {
 	skb_reset_mac_header(skb);
 	skb_reset_mac_len(skb);
-	eqds_xmit_packet(ed, skb, &rule->peer);
+	eqds_xmit_packet(ed, skb, &rule->peer, true);
 }
 
 /* A fragment has nothing of the whole but its link. */
@@ -162,7 +175,7 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	if (!state->out || state->out->ifindex != ed->link || hook_is_tunnels(state->sk))
 		return NF_ACCEPT;
 	rule = hook_rule(ed, skb);
-	if (!rule || hook_stays(skb, v6))
+	if (!rule || hook_stays(skb, v6) || hook_is_ipsecs(skb, v6))
 		return NF_ACCEPT;
 	if (!hook_confirm(skb))
 		return NF_DROP;

@@ -117,8 +117,11 @@ static u32 *key_generation(struct eqds_dev *ed, const struct in6_addr *peer)
 	return &ed->generation[__ipv6_addr_jhash(peer, ed->hash_seed) % EQDS_GENERATIONS];
 }
 
-/* Proves that a peer's packet is new, or without a key that the peer is at its address. */
-u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer)
+/*
+ * Proves that a peer's packet is new, or without a key that the peer is at its address. offered:
+ * the one that the peer sent, which can be of the time before.
+ */
+u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer, u64 offered)
 {
 	struct {
 		struct in6_addr peer;
@@ -128,7 +131,7 @@ u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer)
 	lockdep_assert_held(&ed->lock);
 	if (ed->tag_bytes)
 		name.generation = 1ULL + *key_generation(ed, peer);
-	return eqds_cookie(&ed->cookie_key, &name, sizeof(name));
+	return eqds_cookie(&ed->cookie_key, &name, sizeof(name), ktime_get_ns(), offered);
 }
 
 /* A tunnel from the peer has ended: its cookie is not the current one any more. */

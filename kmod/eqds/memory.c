@@ -2,9 +2,10 @@
 /*
  * Nodes of packets, and bounds on a device's memory.
  *
- *   packets   struct eqds_node holds each: queued, in flight, or in a reorder queue. Their bytes
- *             together stay below ed->held_max_bytes, but for what lets a tunnel go on: the first
- *             packet of a queue, and the one that a reorder queue waits for
+ *   packets   struct eqds_node holds each: queued, in flight, or in a reorder queue. The bytes of
+ *             those to send stay below half of ed->held_max_bytes, and so do those of reorder
+ *             queues, but for packets that let a tunnel go on: the first one of a queue, and the
+ *             one that a reorder queue waits for
  *   tunnels   ed->tunnels_max of a direction (tunnel.c); when the kernel is short of memory, those
  *             that were idle for SHRINK_IDLE_NS go, which costs their next packet a round trip
  */
@@ -18,6 +19,8 @@
 #define MEMORY_HELD_SHIFT 3
 /* A tunnel in use has packets more often than this. */
 #define SHRINK_IDLE_NS NSEC_PER_SEC
+/* A reorder queue can hold 1 / 2^n of the room that is left. */
+#define MEMORY_TUNNEL_SHIFT 3
 /* Tunnels looked at under one lock. */
 #define SHRINK_BATCH 64UL
 
@@ -54,7 +57,8 @@ static void memory_node_put(struct eqds_dev *ed, struct eqds_node *node)
  * The core's node of a packet, which counts from now on. segments: 1, or those of a whole packet.
  * NULL: no memory.
  */
-struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 segments)
+struct eqds_node *eqds_node_get(struct eqds_dev *ed, enum eqds_pool pool, struct sk_buff *skb,
+				u16 segments)
 {
 	const gfp_t gfp = GFP_ATOMIC | __GFP_NOWARN;
 	struct eqds_node *node;
@@ -70,7 +74,8 @@ struct eqds_node *eqds_node_get(struct eqds_dev *ed, struct sk_buff *skb, u16 se
 	node->segments = segments;
 	node->left = segments;
 	node->held_bytes = skb->truesize + (segments - 1) * sizeof(node->core);
-	ed->held_bytes += node->held_bytes;
+	node->pool = pool;
+	ed->held_bytes[pool] += node->held_bytes;
 	return node;
 }
 
@@ -80,7 +85,7 @@ struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
 	struct sk_buff *skb = node->skb;
 
 	lockdep_assert_held(&ed->lock);
-	ed->held_bytes -= node->held_bytes;
+	ed->held_bytes[node->pool] -= node->held_bytes;
 	if (node->segments > 1)
 		kfree(node);
 	else
@@ -88,9 +93,21 @@ struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
 	return skb;
 }
 
-bool eqds_memory_is_full(const struct eqds_dev *ed)
+bool eqds_memory_is_full(const struct eqds_dev *ed, enum eqds_pool pool)
 {
-	return ed->held_bytes >= ed->held_max_bytes;
+	return ed->held_bytes[pool] >= ed->held_max_bytes / EQDS_POOLS;
+}
+
+/*
+ * Has a tunnel's reorder queue room for a packet of that memory? Each can have a part of the room
+ * that is left, as ports of a switch share its buffer (Choudhury and Hahne, 1998): many greedy
+ * tunnels leave as much to a modest one as each of them has.
+ */
+bool eqds_memory_may_hold(const struct eqds_dev *ed, const struct eqds_rx *rx, u32 bytes)
+{
+	const u64 max = ed->held_max_bytes / EQDS_POOLS, held = ed->held_bytes[EQDS_POOL_RX];
+
+	return held < max && rx->held_bytes + bytes <= (max - held) >> MEMORY_TUNNEL_SHIFT;
 }
 
 static unsigned long memory_count(struct shrinker *shrinker, struct shrink_control *sc)

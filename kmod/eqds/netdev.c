@@ -41,6 +41,31 @@ u16 eqds_netdev_train_packets(const struct eqds_dev *ed)
 	return ed->trains && !ed->tag_bytes ? max(EQDS_TRAIN_BYTES / ed->config.mtu_bytes, 1U) : 1;
 }
 
+/* The ingress link's rate, for the next pull and the next packet. Lock, or the device is down. */
+int eqds_netdev_set_rate(struct eqds_dev *ed, u32 mbits)
+{
+	const u32 wider = max(ed->window_mtus, EQDS_WINDOW_MTUS) - EQDS_WINDOW_MTUS;
+	const u64 packets = div_u64((u64)mbits * NETDEV_QUEUE_US, ed->config.mtu_bytes * 8);
+	const int err = eqds_pull_set_rate(ed, mbits);
+
+	if (err)
+		return err;
+	ed->class[EQDS_CLASS_TCP].packets_max = max_t(u32, EQDS_CLASS_TCP_PACKETS, packets) + wider;
+	ed->rate_mbits = mbits;
+	return 0;
+}
+
+/* The link has negotiated another speed, which counts unless the operator has set one. RTNL. */
+static void netdev_follow_speed(struct eqds_dev *ed)
+{
+	const u32 mbits = eqds_ethtool_mbits(ed);
+
+	spin_lock_bh(&ed->lock);
+	if (ed->up && mbits != ed->rate_mbits)
+		eqds_netdev_set_rate(ed, mbits);
+	spin_unlock_bh(&ed->lock);
+}
+
 /* Sets the parameters of new tunnels. The caller has ended the old ones. */
 static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 {
@@ -51,6 +76,7 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 	eqds_config_init(&ed->config, &eqds_profile_extended, mtu_bytes,
 			 ed->window_mtus * mtu_bytes);
 	ed->config.trimming = ed->burst;
+	ed->config.cookies = true;
 	ed->config.train_packets = eqds_netdev_train_packets(ed);
 	/* Charge IPv6's size; that of IPv4, for packets and their answers, is smaller. */
 	ed->config.outer_bytes = EQDS_OUTER_BYTES;
@@ -63,14 +89,11 @@ static int netdev_configure(struct eqds_dev *ed, u32 mbits)
 		eqds_class_init(&ed->class[kind], kind);
 		eqds_eqif_init(&ed->eqif[kind], 0, mtu_bytes);
 	}
-	tcp->packets_max = max_t(u32, tcp->packets_max,
-				 div_u64((u64)mbits * NETDEV_QUEUE_US, mtu_bytes * 8));
 	/* A sender asks for what waits, so a larger window needs a longer queue. */
-	tcp->packets_max += wider;
 	tcp->low_bytes += wider * mtu_bytes;
 	tcp->high_bytes += wider * mtu_bytes;
 	ed->class[EQDS_CLASS_RDMA].cnp = rcu_access_pointer(ed->roce);
-	return eqds_pull_set_rate(ed, mbits);
+	return eqds_netdev_set_rate(ed, mbits);
 }
 
 /* Ends all tunnels, and makes none until eqds_netdev_fit(). RTNL. */
@@ -362,15 +385,15 @@ struct rtnl_link_ops eqds_link_ops __read_mostly = {
 };
 
 /*
- * A link that goes, or leaves its namespace, takes its eqds devices with it. They follow its MTU;
- * their tunnels begin anew.
+ * A link that goes, or leaves its namespace, takes its eqds devices with it. They follow its speed,
+ * and its MTU, for which their tunnels begin anew.
  */
 static int netdev_event(struct notifier_block *block, unsigned long event, void *info)
 {
 	struct net_device *link = netdev_notifier_info_to_dev(info), *dev, *next;
 	LIST_HEAD(gone);
 
-	if (event != NETDEV_UNREGISTER && event != NETDEV_CHANGEMTU)
+	if (event != NETDEV_UNREGISTER && event != NETDEV_CHANGEMTU && event != NETDEV_CHANGE)
 		return NOTIFY_DONE;
 	for_each_netdev_safe(dev_net(link), dev, next) {
 		struct eqds_dev *ed = netdev_priv(dev);
@@ -380,6 +403,8 @@ static int netdev_event(struct notifier_block *block, unsigned long event, void 
 			continue;
 		if (event == NETDEV_UNREGISTER)
 			unregister_netdevice_queue(dev, &gone);
+		else if (event == NETDEV_CHANGE)
+			netdev_follow_speed(ed);
 		else if (eqds_netdev_fit(ed, NULL))
 			netdev_err(dev, "MTU %u doesn't fit %s, which has %u now\n", dev->mtu,
 				   link->name, link->mtu);
@@ -437,3 +462,4 @@ module_exit(netdev_module_exit);
 MODULE_ALIAS_RTNL_LINK("eqds");
 MODULE_DESCRIPTION("EQDS: network devices whose receivers clock every packet");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

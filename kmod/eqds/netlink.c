@@ -177,7 +177,9 @@ static int netlink_put_state(struct sk_buff *msg, struct eqds_dev *ed)
 	      (ed->tag_bytes && nla_put_flag(msg, EQDS_A_KEYED)) ||
 	      nla_put_u8(msg, EQDS_A_CNP, !!rcu_access_pointer(ed->roce)) ||
 	      nla_put_u32(msg, EQDS_A_TUNNELS_MAX, ed->tunnels_max) ||
-	      nla_put_u64_64bit(msg, EQDS_A_HELD, ed->held_bytes, EQDS_A_PAD) ||
+	      nla_put_u64_64bit(msg, EQDS_A_HELD,
+				ed->held_bytes[EQDS_POOL_TX] + ed->held_bytes[EQDS_POOL_RX],
+				EQDS_A_PAD) ||
 	      nla_put_u64_64bit(msg, EQDS_A_HELD_MAX, ed->held_max_bytes, EQDS_A_PAD) ||
 	      nla_put_u64_64bit(msg, EQDS_A_REFUSED,
 				stats->rx_drop_untagged + stats->rx_drop_tagged +
@@ -475,7 +477,8 @@ static const struct nla_policy netlink_policy[EQDS_A_MAX + 1] = {
 
 static const struct genl_small_ops netlink_ops[] = {
 	NETLINK_DUMP(EQDS_CMD_TUNNELS, netlink_tunnels),
-	NETLINK_DUMP(EQDS_CMD_DEVICES, netlink_devices),
+	/* For any user: it tells no peer. */
+	{ .cmd = EQDS_CMD_DEVICES, .dumpit = netlink_devices },
 	NETLINK_DO(EQDS_CMD_SET, netlink_set),
 	NETLINK_DO(EQDS_CMD_RULE_SET, netlink_rule_set),
 	NETLINK_DO(EQDS_CMD_RULE_REMOVE, netlink_rule_remove),

@@ -126,12 +126,14 @@ bad:
 	kfree_skb(skb);
 }
 
-static void recv_chain(struct eqds_dev *ed, struct eqds_packet *packet, struct sk_buff_head *to)
+static void recv_chain(struct eqds_dev *ed, struct eqds_rx *rx, struct eqds_packet *packet,
+		       struct sk_buff_head *to)
 {
 	while (packet) {
 		struct eqds_node *node = container_of(packet, struct eqds_node, core);
 
 		packet = packet->next;
+		rx->held_bytes -= node->held_bytes;
 		__skb_queue_tail(to, eqds_node_put(ed, node));
 	}
 }
@@ -141,8 +143,8 @@ void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds
 		      struct eqds_work *work)
 {
 	lockdep_assert_held(&ed->lock);
-	recv_chain(ed, out->deliver, &work->deliver);
-	recv_chain(ed, out->free, &work->free);
+	recv_chain(ed, rx, out->deliver, &work->deliver);
+	recv_chain(ed, rx, out->free, &work->free);
 	if (out->send)
 		eqds_reply(ed, rx, &out->head, work);
 	ed->stats.receiver[out->verdict]++;
@@ -168,7 +170,6 @@ static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr 
 		ed->stats.sender[EQDS_NO_TUNNEL]++;
 		return;
 	}
-	tx->heard_ns = now_ns;
 	eqds_sender_receive(&tx->core, now_ns, head, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
 }
@@ -192,12 +193,11 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb
 		ed->stats.rx_drop_stranger++;
 		return NULL;
 	}
-	cookie = eqds_key_cookie(ed, peer);
-	if (eqds_receiver_admit(head, cookie,
-				rx || ed->tag_bytes || ed->rx.count >= ed->tunnels_max, &out)) {
+	cookie = eqds_key_cookie(ed, peer, head->cookie);
+	if (eqds_receiver_admit(head, cookie, &out)) {
 		if (rx) {
 			eqds_key_cookie_used(ed, peer);
-			rx->core.cookie = eqds_key_cookie(ed, peer);
+			rx->core.cookie = eqds_key_cookie(ed, peer, 0);
 			return rx;
 		}
 		rx = eqds_tunnel_rx_new(ed, cb, head->sender, cookie, work);
@@ -226,12 +226,15 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 	lockdep_assert_held(&ed->lock);
 	if (!rx)
 		return false;
-	if (node && eqds_memory_is_full(ed) && head->seq != rx->core.expected) {
+	if (node && head->seq != rx->core.expected &&
+	    !eqds_memory_may_hold(ed, rx, node->held_bytes)) {
 		ed->stats.rx_drop_held++;
 		head->flags |= EQDS_TRIM;
 		head->more = 0;
 		node = NULL;
 	}
+	if (node)
+		rx->held_bytes += node->held_bytes;
 	ed->stats.rx_packets += head->more + 1;
 	ed->stats.rx_trains += head->more != 0;
 	eqds_receiver_receive(&rx->core, now_ns, head, bytes, node ? &node->core : NULL, &out);
@@ -319,10 +322,12 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 		return false;
 	}
 	if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM))) {
-		node = eqds_node_get(ed, skb, 1);
+		node = eqds_node_get(ed, EQDS_POOL_RX, skb, 1);
+		/* Without an answer, the packet would pass for one that can't arrive. */
 		if (!node) {
 			ed->stats.rx_drop_memory++;
-			return false;
+			head.flags |= EQDS_TRIM;
+			head.more = 0;
 		}
 	}
 	if (recv_data(ed, now_ns, EQDS_CB(skb), &head, bytes, node, work))

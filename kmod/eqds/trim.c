@@ -79,6 +79,15 @@ static u32 trim_udp_offset(struct sk_buff *skb)
 	return offset + ip->ihl * 4;
 }
 
+/*
+ * bytes: up to the end of the tunnel's header. Headers leave first, so a packet that only says that
+ * it is one is refused the place: any sender can say so.
+ */
+static bool trim_is_short(const struct sk_buff *skb, u32 bytes)
+{
+	return skb->len <= bytes + EQDS_TAG_BYTES;
+}
+
 /* bytes: up to the end of the tunnel's header and tag, from skb->data on. */
 static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 {
@@ -96,7 +105,7 @@ static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 		return TRIM_OTHER;
 	eqds = (const struct eqds_data *)(udp + 1);
 	if ((eqds->kind & ~EQDS_KIND_TAGGED) == EQDS_KIND_CONTROL)
-		return TRIM_HEADER;
+		return trim_is_short(skb, *bytes) ? TRIM_HEADER : TRIM_OTHER;
 	if ((eqds->kind & ~(EQDS_KIND_TAGGED | EQDS_KIND_COUNTED)) != EQDS_KIND_DATA)
 		return TRIM_OTHER;
 	if (eqds->kind & EQDS_KIND_TAGGED) {
@@ -105,7 +114,9 @@ static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 			return TRIM_OTHER;
 		eqds = (const struct eqds_data *)(skb->data + offset + sizeof(*udp));
 	}
-	return eqds->flags & (EQDS_EMPTY | EQDS_TRIM) ? TRIM_HEADER : TRIM_DATA;
+	if (!(eqds->flags & (EQDS_EMPTY | EQDS_TRIM)))
+		return TRIM_DATA;
+	return trim_is_short(skb, *bytes) ? TRIM_HEADER : TRIM_OTHER;
 }
 
 static __sum16 trim_checksum(const struct sk_buff *skb, const struct udphdr *udp, u32 udp_bytes)
@@ -350,3 +361,4 @@ module_exit(trim_module_exit);
 
 MODULE_DESCRIPTION("EQDS: queue of a switch that trims packets");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

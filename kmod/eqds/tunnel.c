@@ -25,6 +25,8 @@
 #define TUNNEL_POSTPONE_MAX 8
 /* Tunnels that go for a new one: more than one, so that a lowered cap is reached. */
 #define TUNNEL_EVICT_MAX 2
+/* Tunnels looked at for one that can go. */
+#define TUNNEL_LOOKS 64
 
 static void tunnel_table_init(struct eqds_table *table)
 {
@@ -163,19 +165,30 @@ void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_wo
 	skb_queue_splice_tail(&end.free, &work->lost);
 }
 
-/* At the cap, the tunnel used longest ago makes room, unless it has packets under way. */
+/*
+ * At the cap, the tunnel used longest ago that has no packets makes room. One with packets, which a
+ * peer can hold for as long as it likes, goes to the end of the order, so that the next look-up
+ * finds others. Returns false if all that were looked at have packets.
+ */
 static bool tunnel_tx_room(struct eqds_dev *ed, struct eqds_work *work)
 {
-	struct eqds_tx *oldest;
+	u32 evicted = 0;
 
-	for (u32 n = 0; n < TUNNEL_EVICT_MAX && ed->tx.count >= ed->tunnels_max; n++) {
+	for (u32 n = 0; n < TUNNEL_LOOKS && evicted < TUNNEL_EVICT_MAX; n++) {
+		struct eqds_tx *oldest;
+
+		if (ed->tx.count < ed->tunnels_max)
+			break;
 		oldest = list_first_entry(&ed->tx.lru, struct eqds_tx, tunnel.lru);
-		if (!oldest->core.resting)
-			return false;
+		if (!oldest->core.resting) {
+			list_move_tail(&oldest->tunnel.lru, &ed->tx.lru);
+			continue;
+		}
 		tunnel_tx_close(ed, oldest, work);
 		ed->stats.tx_evicted++;
+		evicted++;
 	}
-	return true;
+	return evicted || ed->tx.count < ed->tunnels_max;
 }
 
 /* The tunnel of a class to peer, made if there is none. NULL: no memory, or at the cap. */
@@ -210,7 +223,7 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 	const u32 in_flight = tx->core.in_flight.count;
 	struct eqds_out out;
 
-	if (!tx->core.resting && now_ns > tx->heard_ns + EQDS_SILENT_NS) {
+	if (!tx->core.resting && now_ns > tx->core.heard_ns + EQDS_SILENT_NS) {
 		ed->stats.tx_given_up++;
 		eqds_tunnel_tx_lose(ed, tx, work);
 		return;
@@ -393,27 +406,29 @@ void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work)
 
 /*
  * Memory is short: ends tunnels that hold nothing, and were not used since before_ns. Looks at so
- * many of them, in the order of use, and returns how many went.
+ * many of each direction, in the order of use, and returns how many went.
  */
 u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqds_work *work)
 {
 	struct eqds_tx *tx, *next_tx;
 	struct eqds_rx *rx, *next_rx;
 	const u32 was = ed->tx.count + ed->rx.count;
+	u32 tx_looks = 0, rx_looks = 0;
 
 	lockdep_assert_held(&ed->lock);
 	list_for_each_entry_safe(tx, next_tx, &ed->tx.lru, tunnel.lru) {
-		if (!looks--)
-			goto done;
+		if (tx_looks++ >= looks)
+			break;
 		if (tx->core.resting && tx->core.used_ns < before_ns)
 			tunnel_tx_close(ed, tx, work);
+		else if (!tx->core.resting)
+			list_move_tail(&tx->tunnel.lru, &ed->tx.lru);
 	}
 	list_for_each_entry_safe(rx, next_rx, &ed->rx.lru, tunnel.lru) {
-		if (!looks--)
+		if (rx_looks++ >= looks)
 			break;
 		if (!rx->core.held && !rx->core.active && rx->core.used_ns < before_ns)
 			tunnel_rx_close(ed, rx, work);
 	}
-done:
 	return was - ed->tx.count - ed->rx.count;
 }

@@ -15,6 +15,7 @@
 #include <linux/if_ether.h>
 #include <linux/random.h>
 #include <linux/slab.h>
+#include <net/dst_metadata.h>
 #include <net/inet_ecn.h>
 #include <net/ip6_route.h>
 #include <net/ip_tunnels.h>
@@ -151,25 +152,31 @@ void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 	}
 }
 
-/* Do what the core says after an event of a sender. */
-void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
-		      struct eqds_work *work)
+/* Frees what the core gives back. A whole packet goes with its last segment. */
+static void xmit_free(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packet *packet,
+		      bool delivered, struct eqds_work *work)
 {
-	struct eqds_packet *packet = out->free;
-
-	lockdep_assert_held(&ed->lock);
 	while (packet) {
 		struct eqds_node *node = xmit_node(packet);
 
+		ed->stats.tx_undelivered += delivered ? 0 : packet->more + 1;
 		node->left -= packet->more + 1;
 		packet = packet->next;
 		if (node->left)
 			continue;
 		if (node->core.next_proto == EQDS_PROTO_NATIVE)
-			eqds_native_settle(tx, &node->core, node->skb,
-					   out->verdict != EQDS_CLOSED);
+			eqds_native_settle(tx, &node->core, node->skb, delivered);
 		__skb_queue_tail(&work->free, eqds_node_put(ed, node));
 	}
+}
+
+/* Do what the core says after an event of a sender. */
+void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
+		      struct eqds_work *work)
+{
+	lockdep_assert_held(&ed->lock);
+	xmit_free(ed, tx, out->free, out->verdict != EQDS_CLOSED, work);
+	xmit_free(ed, tx, out->lost, false, work);
 	if (out->send)
 		eqds_xmit_head(ed, &tx->tunnel.peer, &tx->tunnel.local, &out->head, work);
 	ed->stats.sender[out->verdict]++;
@@ -184,8 +191,9 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 /* Leaves the route's next hop in *peer, or without one the packet's destination. */
 static void xmit_next_hop(const struct sk_buff *skb, struct in6_addr *peer)
 {
-	const struct dst_entry *dst = skb_dst(skb);
-	const struct rtable *rt = skb_rtable(skb);
+	/* A packet that tc redirects can have a tunnel's metadata in place of a route. */
+	const struct dst_entry *dst = skb_valid_dst(skb) ? skb_dst(skb) : NULL;
+	const struct rtable *rt = dst ? skb_rtable(skb) : NULL;
 	__be32 to;
 
 	if (skb->protocol == htons(ETH_P_IPV6)) {
@@ -250,8 +258,6 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 		eqds_rdma_congested(ed, node->skb, work);
 	if (tx->core.id == EQDS_CLASS_RDMA)
 		eqds_rdma_sent(ed, node->skb);
-	if (tx->core.resting)
-		tx->heard_ns = now_ns;
 	trace_eqds_enqueue(ed, tx, node, each_bytes);
 	eqds_sender_enqueue_whole(&tx->core, now_ns, &node->core, node->segments - 1, each_bytes,
 				  &out);
@@ -285,11 +291,11 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 
 		skb_mark_not_on_list(skb);
 		why = ed->up ? &ed->stats.tx_drop_tunnels : &ed->stats.tx_drop_peer;
-		if (tx && tx->core.queue.count && eqds_memory_is_full(ed)) {
+		if (tx && tx->core.queue.count && eqds_memory_is_full(ed, EQDS_POOL_TX)) {
 			why = &ed->stats.tx_drop_held;
 		} else if (tx) {
 			why = &ed->stats.tx_drop_memory;
-			node = eqds_node_get(ed, skb, segments);
+			node = eqds_node_get(ed, EQDS_POOL_TX, skb, segments);
 		}
 		if (node) {
 			node->core.bytes =
@@ -328,7 +334,7 @@ static bool xmit_is_whole(struct eqds_dev *ed, const struct sk_buff *skb,
 	spin_lock_bh(&ed->lock);
 	tx = ed->up && !ed->tag_bytes ? eqds_tunnel_tx(ed, peer, kind) : NULL;
 	/* A queue's first packet is exempt from the bound on memory: then only a segment of it. */
-	may = tx && !eqds_memory_is_full(ed);
+	may = tx && !eqds_memory_is_full(ed, EQDS_POOL_TX);
 	spin_unlock_bh(&ed->lock);
 	return may;
 }
@@ -347,6 +353,13 @@ static struct sk_buff *xmit_segments(struct eqds_dev *ed, struct sk_buff *skb, b
 		goto drop;
 	/* Its route would keep devices and namespaces. */
 	skb_scrub_packet(skb, false);
+	/*
+	 * The outer checksum assumes a sum inside. A captured packet can await the link's SCTP
+	 * CRC.
+	 */
+	if (!skb_is_gso(skb) && skb->ip_summed == CHECKSUM_PARTIAL &&
+	    skb_csum_hwoffload_help(skb, NETIF_F_HW_CSUM))
+		goto drop;
 	if (whole || !skb_is_gso(skb))
 		return skb;
 	list = skb_gso_segment(skb,
@@ -361,8 +374,21 @@ drop:
 	return NULL;
 }
 
-/* Consumes the packet, which has its IP header in front; peer: the other end of the tunnel. */
-void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
+/* The counters are a CPU's own, and a captured packet's sender can be preempted. */
+static void xmit_count(struct eqds_dev *ed, u32 packets, u64 bytes)
+{
+	local_bh_disable();
+	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
+	local_bh_enable();
+}
+
+/*
+ * Consumes the packet, which has its IP header in front; peer: the other end of the tunnel.
+ * captured: it left by the link, and so may be RDMA's, which the peer delivers at its link. A
+ * packet that was routed into the device is not.
+ */
+void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer,
+		      bool captured)
 {
 	u64 *why = &ed->stats.tx_drop_peer, bytes;
 	u8 kind = EQDS_CLASS_TCP;
@@ -373,7 +399,7 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 
 	/* Without a peer the packet may lack its IP header, too. */
 	if (eqds_xmit_peer_is_good(peer)) {
-		if (eqds_rdma_is(skb))
+		if (captured && eqds_rdma_is(skb))
 			kind = EQDS_CLASS_RDMA;
 		whole = xmit_is_whole(ed, skb, peer, kind);
 		list = xmit_segments(ed, skb, whole, &why);
@@ -391,7 +417,7 @@ void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	bytes = xmit_list(ed, peer, kind, list, whole, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
-	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
+	xmit_count(ed, packets, bytes);
 }
 
 /* Consumes a program's packet, which begins with its native header. */
@@ -407,7 +433,7 @@ void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 	bytes = xmit_list(ed, peer, EQDS_CLASS_NATIVE, skb, false, &work, &packets);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
-	dev_sw_netstats_tx_add(ed->dev, packets, bytes);
+	xmit_count(ed, packets, bytes);
 }
 
 netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev)
@@ -419,7 +445,7 @@ netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev)
 	if ((skb->protocol == htons(ETH_P_IP) || skb->protocol == htons(ETH_P_IPV6)) &&
 	    pskb_inet_may_pull(skb))
 		xmit_peer(ed, skb, &peer);
-	eqds_xmit_packet(ed, skb, &peer);
+	eqds_xmit_packet(ed, skb, &peer, false);
 	/* NET_XMIT_DROP would make TCP back off as it does for a full queue of its own machine. */
 	return NETDEV_TX_OK;
 }

@@ -279,24 +279,53 @@ static int cmmc_revoke(struct cmmc_file *file, const struct cmmc_revoke *in)
 	return err;
 }
 
-static int cmmc_take(struct cmmc_file *file, struct cmmc_take *in)
+/* The grant that a handle names, if it is the file's; or NULL. */
+static struct cmmc_grant *cmmc_grant_of(struct cmmc_file *file, const struct marlin_handle *handle)
+{
+	lockdep_assert_held(&file->lock);
+	for (int i = 0; i < CMMC_GRANTS_MAX; i++)
+		if (cmmc_is_grant(file->grants[i], handle))
+			return file->grants[i];
+	return NULL;
+}
+
+/*
+ * A number is taken once the program has it: else an address that can't be written would lose it. A
+ * page of the program is waited for without the device, so another thread can be first; then this
+ * one goes on with the next number.
+ */
+static int cmmc_take(struct cmmc_file *file, struct cmmc_take *in, struct cmmc_take __user *user)
 {
 	struct marlin_handle handle;
-	int err = -EPERM;
+	struct cmmc_grant *grant;
+	bool taken = true;
+	u32 place = 0;
+	int err;
 
 	memcpy(&handle, &in->handle, sizeof(handle));
 	in->number = 0;
 	if (in->flags || le32_to_cpu(handle.magic) != MARLIN_HANDLE_MAGIC)
 		return -EINVAL;
-	if (down_read_killable(&cmmc_gate))
-		return -EINTR;
-	mutex_lock(&file->lock);
-	for (int i = 0; i < CMMC_GRANTS_MAX; i++)
-		if (cmmc_is_grant(file->grants[i], &handle))
-			err = cmmc_grant_take(file->grants[i], &in->number);
-	mutex_unlock(&file->lock);
-	up_read(&cmmc_gate);
-	return err;
+	do {
+		if (down_read_killable(&cmmc_gate))
+			return -EINTR;
+		mutex_lock(&file->lock);
+		grant = cmmc_grant_of(file, &handle);
+		err = grant ? cmmc_grant_peek(grant, &in->number, &place) : -EPERM;
+		mutex_unlock(&file->lock);
+		up_read(&cmmc_gate);
+		if (err)
+			return err;
+		if (copy_to_user(user, in, sizeof(*in)))
+			return -EFAULT;
+		down_read(&cmmc_gate);
+		mutex_lock(&file->lock);
+		grant = cmmc_grant_of(file, &handle);
+		taken = !grant || cmmc_grant_taken(grant, place);
+		mutex_unlock(&file->lock);
+		up_read(&cmmc_gate);
+	} while (!taken);
+	return 0;
 }
 
 /* ---- copies ---- */
@@ -378,8 +407,6 @@ static int cmmc_dispatch(struct cmmc_file *file, unsigned int command, void *in)
 		return cmmc_revoke(file, in);
 	case CMMC_IOC_RING:
 		return cmmc_ring(in);
-	case CMMC_IOC_TAKE:
-		return cmmc_take(file, in);
 	case CMMC_IOC_LOCK:
 		return cmmc_lock(&file->held, in);
 	case CMMC_IOC_UNLOCK:
@@ -437,6 +464,8 @@ static long cmmc_ioctl(struct file *opened, unsigned int command, unsigned long 
 		return -EFAULT;
 	if (in.size != size)
 		return -EINVAL;
+	if (command == CMMC_IOC_TAKE)
+		return cmmc_take(opened->private_data, &in.take, user);
 	err = cmmc_dispatch(opened->private_data, command, &in);
 	/* After an error a copy's struct tells how far it came. */
 	if (_IOC_DIR(command) & _IOC_READ && copy_to_user(user, &in, size) && !err) {
@@ -521,6 +550,7 @@ static int cmmc_windows(struct marlin_cmmc *cmmc)
 		cmmc->ram_bytes = bytes;
 		cmmc->hrdma.address = address;
 		cmmc->hrdma.ram = cmmc->ram;
+		cmmc->hrdma.bus = &peer->bus;
 		cmmc->hrdma.bytes = bytes;
 		cmmc->hrdma.port = peer->port;
 		err = cmmc->ram ? 0 : -ENOMEM;
@@ -628,6 +658,14 @@ void marlin_cmmc_clean(struct marlin_peer *peer)
 		return;
 	cancel_delayed_work(&peer->cmmc->dead_work);
 	cmmc_grants_look(peer->cmmc);
+}
+
+/* The link is down, and no copy of the peer is under way. */
+bool marlin_cmmc_is_quiet(struct marlin_peer *peer)
+{
+	struct marlin_cmmc *cmmc = cmmc_of(peer);
+
+	return !cmmc || cmmc_grants_are_quiet(cmmc);
 }
 
 /* A doorbell: a peer may have ended a copy or signalled. By an interrupt. */

@@ -17,7 +17,8 @@
  *   file->lock           a file's grants and buffers
  *   lock_mutex           locks across machines, and the files that hold them (lock.c)
  *   cmmc->bell_lock      one number at a time is sent
- *   cmmc->import_lock    page lists of peers' grants, as they were read
+ *   cmmc->list_lock      one step of reading a page list at a time
+ *   cmmc->import_lock    page lists of peers' grants, as they were read; no allocation within
  *   cmmc->session_lock   read: a batch is being copied; write: the session begins or ends
  *   cmmc->lock           a peer's table, and the grants in it
  */
@@ -124,6 +125,7 @@ struct marlin_cmmc {
 	spinlock_t signal_lock; /* guards the signal words in the peer's memory */
 	u32 signals[MARLIN_GRANTS];
 	struct mutex bell_lock; /* one ring of the peer's doorbells at a time */
+	struct mutex list_lock; /* one step of a page list at a time: it has a copy word */
 	struct mutex import_lock; /* guards what follows */
 	u64 import_pages;
 	struct cmmc_import *imports[MARLIN_GRANTS];
@@ -184,10 +186,12 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant);
 int cmmc_grant_revoke(struct cmmc_grant *grant);
 void cmmc_grant_free(struct cmmc_grant *grant);
 void cmmc_grant_orphan(struct cmmc_grant *grant);
-int cmmc_grant_take(struct cmmc_grant *grant, u64 *number);
+int cmmc_grant_peek(struct cmmc_grant *grant, u64 *number, u32 *place);
+bool cmmc_grant_taken(struct cmmc_grant *grant, u32 place);
 int cmmc_grants_changes(void);
 int cmmc_grants_wait(int changes);
 void cmmc_grants_look(struct marlin_cmmc *cmmc);
+bool cmmc_grants_are_quiet(struct marlin_cmmc *cmmc);
 void cmmc_grants_start(struct marlin_cmmc *cmmc);
 void cmmc_grants_stop(struct marlin_cmmc *cmmc);
 

@@ -4,8 +4,8 @@
  *
  *   cmmc_copy -> copy_batch: own pages are locked, up to COPY_PAGES
  *                  -> copy_enter: the handle is checked; the peer's page list, read once
- *                       -> copy_flight_begin: parts cut, announced, still live, begun (hrdma.h)
- *             ...  copy_moved: signalled, retracted
+ *                       -> copy_flight_begin: parts cut, claimed (claim.h), begun (hrdma.h)
+ *             ...  copy_moved: whole? signalled; the claim ends
  *             -> copy_flight_end: moved, pages unlocked
  *
  * Own pages are locked before the device is held by copy_enter(): a page fault of the program may
@@ -14,6 +14,8 @@
  * A copy is announced to the owner for a transaction at a time, which waits for a DMA engine only,
  * whose time is bounded. A transaction ends by itself: while an engine has one, the pages of the
  * next are locked. So neither a long copy nor a page fault of the program holds up a revocation.
+ * A page list is read by steps, each a claim of its own, without a lock that a link's end or other
+ * lists wait for.
  */
 #include <linux/completion.h>
 #include <linux/cred.h>
@@ -31,6 +33,8 @@
 /* Transactions of a user at once, so that others find room however many threads it has. */
 #define COPY_USER_FLIGHTS ((MARLIN_COPIES - COPY_STEPS) / 2)
 #define COPY_FLIGHTS 2 /* of a copy at once: more would gain nothing while an engine is busy */
+/* Entries of a page list that are read by one claim: over a slow bus each takes 20 us. */
+#define COPY_LIST_ENTRIES 64
 /* Of all page lists kept of a peer. Beyond, they are dropped, and read again when used. */
 #define COPY_IMPORT_PAGES_MAX (4ULL * MARLIN_GRANT_PAGES_MAX)
 
@@ -39,7 +43,7 @@ struct copy_flight {
 	struct hrdma_request request;
 	struct completion moved;
 	struct marlin_cmmc *cmmc; /* until it has moved, as what follows */
-	u64 word; /* of the grant's entry */
+	struct claim claim;
 	u32 index;
 	int copy; /* copy word */
 	struct semaphore *user; /* queue of the user, in *cmmc */
@@ -100,61 +104,71 @@ static int copy_word_take(struct marlin_cmmc *cmmc)
 	return which;
 }
 
-/* A copy of the grant whose entry was `word` has ended. Any context. */
-static void copy_retract(struct marlin_cmmc *cmmc, u32 index, u64 word, int which)
+/* The link is down, or was since the session began. The session doesn't end meanwhile. */
+static bool copy_link_is_lost(struct marlin_cmmc *cmmc)
+{
+	struct marlin_peer *peer = cmmc->peer;
+
+	return bus_epoch(&peer->bus) != READ_ONCE(peer->epoch) ||
+	       bus_load64(&peer->bus, &cmmc_peer_window(cmmc)->table) == U64_MAX;
+}
+
+/*
+ * Tells the owner of a copy, for which it waits, by a copy word; or returns an error: the grant
+ * isn't that of `word` any more, or there is no link. The caller holds a share of copies_free, or
+ * runs a step. The session doesn't end before copy_claim_end().
+ */
+static int copy_claim_begin(struct marlin_cmmc *cmmc, u32 index, u64 word, struct claim *claim,
+			    int *which)
 {
 	struct marlin_grant *entry = copy_entry(cmmc, index);
+	enum claim_verdict verdict;
 
-	mb(); /* all loads and stores of the copy come before its end */
-	WRITE_ONCE(cmmc_peer_window(cmmc)->copy[which], 0);
-	marlin_flush(cmmc->peer);
-	if (IS_ERR(entry) || READ_ONCE(entry->word) != cpu_to_le64(word))
+	if (IS_ERR(entry))
+		return PTR_ERR(entry);
+	*which = copy_word_take(cmmc);
+	*claim = (struct claim){
+		.word = &cmmc_peer_window(cmmc)->copy[*which],
+		.permit = &entry->word,
+		.value = grants_copy_word(atomic64_inc_return(&cmmc->sequence), index),
+		.permitted = word,
+		.bytes = sizeof(u64),
+		.epoch = READ_ONCE(cmmc->peer->epoch),
+	};
+	verdict = claim_begin(claim, &marlin_claim_bus, &cmmc->peer->bus);
+	if (verdict == CLAIM_OK)
+		return 0;
+	/* The owner may have seen the word, and wait. */
+	marlin_ring(cmmc->peer);
+	clear_bit_unlock(*which, &cmmc->copies_used);
+	return verdict == CLAIM_REFUSED ? -EKEYREVOKED : -ENOLINK;
+}
+
+/* A copy has ended. Any context. */
+static void copy_claim_end(struct marlin_cmmc *cmmc, const struct claim *claim, int which)
+{
+	if (!claim_end(claim, &marlin_claim_bus, &cmmc->peer->bus))
 		marlin_ring(cmmc->peer);
 	clear_bit_unlock(which, &cmmc->copies_used);
 }
 
-/*
- * Tells the owner of a copy, for which it waits: returns the copy word's number, or an error if the
- * grant isn't that of `word` any more. The caller holds a share of copies_free, or runs a step. The
- * session doesn't end before copy_retract().
- */
-static int copy_announce(struct marlin_cmmc *cmmc, u32 index, u64 word)
-{
-	struct marlin_grant *entry = copy_entry(cmmc, index);
-	bool live;
-	int which;
-
-	if (IS_ERR(entry))
-		return PTR_ERR(entry);
-	which = copy_word_take(cmmc);
-	WRITE_ONCE(cmmc_peer_window(cmmc)->copy[which],
-		   cpu_to_le64(grants_copy_word(atomic64_inc_return(&cmmc->sequence), index)));
-	/* Pairs with grants_revoke(): it sees the copy, or the copy sees that it is revoked. */
-	marlin_flush(cmmc->peer);
-	live = READ_ONCE(entry->word) == cpu_to_le64(word);
-	rmb(); /* the entry was live before what is read now */
-	if (live)
-		return which;
-	copy_retract(cmmc, index, word, which);
-	return -EKEYREVOKED;
-}
-
-/* Runs a step as a copy of a grant. Caller holds import_lock or bell_lock, so words are left. */
-static int copy_announced(struct copy_state *state, u64 word,
-			  int (*step)(struct copy_state *state, void *context), void *context)
+/* Runs a step as a copy of a grant. Caller holds list_lock or bell_lock, so words are left. */
+static int copy_claimed(struct copy_state *state, u64 word,
+			int (*step)(struct copy_state *state, void *context), void *context)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
+	struct claim claim;
 	int which, err;
 
 	err = copy_session_enter(cmmc, state->session);
 	if (err)
 		return err;
-	which = copy_announce(cmmc, state->index, word);
-	if (which < 0) {
-		err = which;
-	} else {
+	err = copy_claim_begin(cmmc, state->index, word, &claim, &which);
+	if (!err) {
 		err = step(state, context);
-		copy_retract(cmmc, state->index, word, which);
+		if (!claim_is_whole(&claim, &marlin_claim_bus, &cmmc->peer->bus))
+			err = -ENOLINK;
+		copy_claim_end(cmmc, &claim, which);
 	}
 	up_read(&cmmc->session_lock);
 	return err;
@@ -184,65 +198,111 @@ static bool copy_is_page(struct marlin_cmmc *cmmc, u64 address)
 	return PAGE_ALIGNED(address) && address < cmmc->ram_bytes;
 }
 
-/* Reads the lists, by announced steps' rules; context: the import to fill. */
-static int copy_read_lists(struct copy_state *state, void *context)
+/* An import that is being read. */
+struct copy_list {
+	struct cmmc_import *import;
+	u64 read; /* entries */
+};
+
+/* Reads entries of one list, by claimed steps' rules; context: struct copy_list. */
+static int copy_read_list(struct copy_state *state, void *context)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
-	struct cmmc_import *import = context;
-	u64 directory = le64_to_cpu(import->entry.directory);
-	const __le64 *list = NULL;
+	struct marlin_bus *bus = &cmmc->peer->bus;
+	struct copy_list *reading = context;
+	struct cmmc_import *import = reading->import;
+	u64 directory = le64_to_cpu(import->entry.directory), address;
+	u64 end = min_t(u64, import->count, reading->read + COPY_LIST_ENTRIES);
+	const __le64 *list;
 
+	static_assert(MARLIN_LIST_PAGES % COPY_LIST_ENTRIES == 0);
 	if (!copy_is_page(cmmc, directory))
 		return -EREMOTEIO;
-	for (u64 n = 0; n < import->count; n++) {
-		u64 at = n % MARLIN_LIST_PAGES;
+	list = cmmc->ram + directory;
+	address = bus_load64(bus, &list[reading->read / MARLIN_LIST_PAGES]);
+	if (!copy_is_page(cmmc, address))
+		return -EREMOTEIO;
+	list = cmmc->ram + address;
+	for (u64 n = reading->read; n < end; n++) {
+		u64 page = bus_load64(bus, &list[n % MARLIN_LIST_PAGES]);
 
-		if (!at) {
-			const __le64 *lists = cmmc->ram + directory;
-			u64 address = le64_to_cpu(READ_ONCE(lists[n / MARLIN_LIST_PAGES]));
-
-			if (!copy_is_page(cmmc, address))
-				return -EREMOTEIO;
-			list = cmmc->ram + address;
-		}
-		import->pages[n] = le64_to_cpu(READ_ONCE(list[at]));
-		if (!copy_is_page(cmmc, import->pages[n]))
+		if (!copy_is_page(cmmc, page))
 			return -EREMOTEIO;
-		if (!marlin_link_may_copy(cmmc->peer, import->pages[n]))
+		if (!marlin_link_may_copy(cmmc->peer, page))
 			return -EACCES;
+		import->pages[n] = page;
 	}
+	reading->read = end;
 	return 0;
 }
 
-/* Reads a grant's page list and keeps it. */
-static int copy_import_load(struct copy_state *state, const struct marlin_grant *entry)
+/* Lists have turns: a long one is read a step at a time, and so are those that came later. */
+static int copy_read_lists(struct copy_state *state, struct cmmc_import *import)
+{
+	struct mutex *lock = &state->cmmc->list_lock;
+	struct copy_list reading = { .import = import };
+	int err = 0;
+
+	while (!err && reading.read < import->count) {
+		err = mutex_lock_killable(lock);
+		if (err)
+			break;
+		err = copy_claimed(state, le64_to_cpu(import->entry.word), copy_read_list,
+				   &reading);
+		mutex_unlock(lock);
+		cond_resched();
+	}
+	return err;
+}
+
+/* Keeps a page list in place of another, unless its session has ended. */
+static int copy_import_keep(struct copy_state *state, struct cmmc_import *import)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
+	struct cmmc_import **at = &cmmc->imports[state->index], *old = NULL;
+	int err = 0;
+
+	mutex_lock(&cmmc->import_lock);
+	/* copy_stop() clears `live` before it takes the lock. */
+	if (!READ_ONCE(cmmc->live) || READ_ONCE(cmmc->session) != state->session) {
+		err = -ENOLINK;
+	} else {
+		old = *at;
+		if (old)
+			cmmc->import_pages -= old->count;
+		*at = NULL;
+		if (cmmc->import_pages + import->count > COPY_IMPORT_PAGES_MAX)
+			copy_imports_drop(cmmc);
+		cmmc->import_pages += import->count;
+		refcount_inc(&import->users);
+		*at = import;
+	}
+	mutex_unlock(&cmmc->import_lock);
+	copy_import_put(old);
+	return err;
+}
+
+/* Reads a grant's page list, and keeps it. No lock is held while memory is allocated. */
+static int copy_import_load(struct copy_state *state, const struct marlin_grant *entry)
+{
 	u64 count = grants_pages(le32_to_cpu(entry->offset), le64_to_cpu(entry->bytes));
-	struct cmmc_import *import, **at = &cmmc->imports[state->index];
+	struct cmmc_import *import;
 	int err;
 
-	lockdep_assert_held(&cmmc->import_lock);
 	import = kvmalloc(struct_size(import, pages, count), GFP_KERNEL_ACCOUNT);
 	if (!import)
 		return -ENOMEM;
 	refcount_set(&import->users, 1);
 	import->entry = *entry;
 	import->count = count;
-	err = copy_announced(state, le64_to_cpu(entry->word), copy_read_lists, import);
-	if (err) {
-		kvfree(import);
-		return err;
-	}
-	if (*at)
-		cmmc->import_pages -= (*at)->count;
-	copy_import_put(*at);
-	*at = NULL;
-	if (cmmc->import_pages + count > COPY_IMPORT_PAGES_MAX)
-		copy_imports_drop(cmmc);
-	cmmc->import_pages += count;
-	*at = import;
-	return 0;
+	err = copy_read_lists(state, import);
+	if (!err)
+		err = copy_import_keep(state, import);
+	if (err)
+		copy_import_put(import);
+	else
+		state->import = import;
+	return err;
 }
 
 static int copy_verdict(enum grants_verdict verdict)
@@ -282,36 +342,44 @@ static int copy_entry_read(struct copy_state *state, struct marlin_grant *entry)
 		err = PTR_ERR(from);
 		goto up;
 	}
-	memcpy(entry, from, sizeof(*entry));
+	bus_read(&cmmc->peer->bus, entry, from, sizeof(*entry));
 	barrier(); /* the copy is what is checked */
 	err = copy_verdict(grants_check(entry, &state->handle, state->rights));
+	/* An entry of all ones is none. */
+	if (err && copy_link_is_lost(cmmc))
+		err = -ENOLINK;
 up:
 	up_read(&cmmc->session_lock);
 	return err;
 }
 
+/* The page list of an entry, if it is kept. */
+static bool copy_import_find(struct copy_state *state, const struct marlin_grant *entry)
+{
+	struct marlin_cmmc *cmmc = state->cmmc;
+	struct cmmc_import *import;
+	bool found;
+
+	mutex_lock(&cmmc->import_lock);
+	import = cmmc->imports[state->index];
+	found = import && !memcmp(&import->entry, entry, sizeof(*entry));
+	if (found) {
+		state->import = import;
+		refcount_inc(&import->users);
+	}
+	mutex_unlock(&cmmc->import_lock);
+	return found;
+}
+
 /* The grant that a handle names. The entry is compared whole, so a page list is never another's. */
 static int copy_import(struct copy_state *state)
 {
-	struct marlin_cmmc *cmmc = state->cmmc;
-	struct cmmc_import **at = &cmmc->imports[state->index];
 	struct marlin_grant entry;
-	int err;
+	int err = copy_entry_read(state, &entry);
 
-	err = copy_entry_read(state, &entry);
-	if (err)
+	if (err || copy_import_find(state, &entry))
 		return err;
-	err = mutex_lock_killable(&cmmc->import_lock);
-	if (err)
-		return err;
-	if (!*at || memcmp(&(*at)->entry, &entry, sizeof(entry)))
-		err = copy_import_load(state, &entry);
-	if (!err) {
-		state->import = *at;
-		refcount_inc(&state->import->users);
-	}
-	mutex_unlock(&cmmc->import_lock);
-	return err;
+	return copy_import_load(state, &entry);
 }
 
 /* Words of the owner's can't be true, whatever the program's handle is: the owner broke a rule. */
@@ -401,7 +469,8 @@ static void copy_signal(struct marlin_cmmc *cmmc, u32 index)
 
 	wmb(); /* the data comes before the signal */
 	spin_lock_irqsave(&cmmc->signal_lock, flags);
-	WRITE_ONCE(cmmc_peer_window(cmmc)->signal[index], cpu_to_le32(++cmmc->signals[index]));
+	bus_store32(&cmmc->peer->bus, &cmmc_peer_window(cmmc)->signal[index],
+		    ++cmmc->signals[index]);
 	spin_unlock_irqrestore(&cmmc->signal_lock, flags);
 }
 
@@ -411,12 +480,12 @@ static void copy_moved(struct hrdma_request *request)
 	struct copy_flight *flight = container_of(request, struct copy_flight, request);
 	struct marlin_cmmc *cmmc = flight->cmmc;
 
-	/* Without a link loads give all ones, and what is stored is lost. */
-	flight->lost = READ_ONCE(cmmc_peer_window(cmmc)->copy[flight->copy]) ==
-		       cpu_to_le64(U64_MAX);
+	flight->lost = !claim_is_whole(&flight->claim, &marlin_claim_bus, &cmmc->peer->bus);
+	/* The signal tells that all bytes are there. */
+	flight->signal &= !flight->lost;
 	if (flight->signal)
 		copy_signal(cmmc, flight->index);
-	copy_retract(cmmc, flight->index, flight->word, flight->copy);
+	copy_claim_end(cmmc, &flight->claim, flight->copy);
 	if (flight->signal)
 		marlin_ring(cmmc->peer);
 	up(&cmmc->copies_free);
@@ -482,20 +551,21 @@ static int copy_flight_begin(struct copy_state *state, struct copy_flight *fligh
 		goto up;
 	flight->cmmc = cmmc;
 	flight->index = state->index;
-	flight->word = le64_to_cpu(state->import->entry.word);
-	flight->copy = copy_announce(cmmc, flight->index, flight->word);
-	if (flight->copy < 0) {
-		err = flight->copy;
+	err = copy_claim_begin(cmmc, flight->index, le64_to_cpu(state->import->entry.word),
+			       &flight->claim, &flight->copy);
+	if (err)
 		goto leave;
-	}
 	init_completion(&flight->moved);
 	flight->request.parts = flight->parts;
 	flight->request.flags = state->write ? HRDMA_WRITE : 0;
+	/* Over a bus the CPU waits for each load, and an engine for none. */
+	if (!state->write && !READ_ONCE(cmmc->peer->loads_fast))
+		flight->request.flags |= HRDMA_ENGINE;
 	flight->request.done = copy_moved;
 	err = hrdma_start(&cmmc->hrdma, &flight->request);
 	if (!err)
 		return 0;
-	copy_retract(cmmc, flight->index, flight->word, flight->copy);
+	copy_claim_end(cmmc, &flight->claim, flight->copy);
 leave:
 	hrdma_leave(&cmmc->hrdma);
 up:
@@ -559,7 +629,7 @@ static int copy_batch_begin(struct copy_state *state, struct copy_flight *flight
 	/* The signal tells that all bytes are there. */
 	while (flight->signal && state->begun != state->ended)
 		copy_flight_end(state);
-	err = copy_flight_begin(state, flight);
+	err = state->lost ? -ENOLINK : copy_flight_begin(state, flight);
 	if (err)
 		return err;
 	state->begun++;
@@ -657,11 +727,12 @@ struct copy_number {
 	u64 number;
 };
 
-/* By announced steps' rules; context: the number. */
+/* By claimed steps' rules; context: the number. */
 static int copy_ring(struct copy_state *state, void *context)
 {
 	const struct copy_number *ring = context;
 	struct marlin_cmmc *cmmc = state->cmmc;
+	struct marlin_bus *bus = &cmmc->peer->bus;
 	struct marlin_bell *bell;
 	u32 rung, held;
 
@@ -670,13 +741,13 @@ static int copy_ring(struct copy_state *state, void *context)
 	    ring->bell > cmmc->ram_bytes - sizeof(*bell))
 		return -EREMOTEIO;
 	bell = cmmc->ram + ring->bell;
-	rung = le32_to_cpu(READ_ONCE(bell->rung));
-	held = rung - le32_to_cpu(READ_ONCE(bell->taken));
+	rung = bus_load32(bus, &bell->rung);
+	held = rung - bus_load32(bus, &bell->taken);
 	if (held >= MARLIN_BELL_NUMBERS)
 		return held == MARLIN_BELL_NUMBERS ? -EAGAIN : -EREMOTEIO;
-	WRITE_ONCE(bell->number[rung % MARLIN_BELL_NUMBERS], cpu_to_le64(ring->number));
+	bus_store64(bus, &bell->number[rung % MARLIN_BELL_NUMBERS], ring->number);
 	wmb(); /* pairs with cmmc_grant_take(): the number comes before the count */
-	WRITE_ONCE(bell->rung, cpu_to_le32(rung + 1));
+	bus_store32(bus, &bell->rung, rung + 1);
 	copy_signal(cmmc, state->index);
 	return 0;
 }
@@ -702,7 +773,7 @@ int cmmc_ring(const struct cmmc_ring *in)
 	if (err)
 		goto leave;
 	ring.bell = le64_to_cpu(entry.directory);
-	err = copy_announced(&state, le64_to_cpu(entry.word), copy_ring, &ring);
+	err = copy_claimed(&state, le64_to_cpu(entry.word), copy_ring, &ring);
 	mutex_unlock(&cmmc->bell_lock);
 	if (!err)
 		marlin_ring(cmmc->peer);
@@ -722,6 +793,7 @@ void cmmc_copy_init(struct marlin_cmmc *cmmc)
 		sema_init(&cmmc->user_copies[i], COPY_USER_FLIGHTS);
 	spin_lock_init(&cmmc->signal_lock);
 	mutex_init(&cmmc->bell_lock);
+	mutex_init(&cmmc->list_lock);
 	mutex_init(&cmmc->import_lock);
 	atomic64_set(&cmmc->sequence, 0);
 }

@@ -30,6 +30,7 @@ struct ethtool_counter {
 static const struct ethtool_counter ethtool_counters[] = {
 	COUNTER("starts", starts),
 	COUNTER("faults", faults),
+	COUNTER("loads", bus.loads),
 	COUNTER_OUT("tx_packets", packets),
 	COUNTER_OUT("tx_bytes", bytes),
 	COUNTER_OUT("tx_bells", bells),

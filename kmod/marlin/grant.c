@@ -327,8 +327,11 @@ static void grant_blame(struct cmmc_grant *grant)
 	spin_unlock(&cmmc->lock);
 }
 
-/* The oldest number of a doorbell. Caller holds the device and the file's lock. */
-int cmmc_grant_take(struct cmmc_grant *grant, u64 *number)
+/*
+ * The oldest number of a doorbell, and its place. It stays the oldest until cmmc_grant_taken().
+ * Caller holds the device and the file's lock.
+ */
+int cmmc_grant_peek(struct cmmc_grant *grant, u64 *number, u32 *place)
 {
 	struct marlin_bell *bell = grant->bell;
 	u32 held;
@@ -346,9 +349,21 @@ int cmmc_grant_take(struct cmmc_grant *grant, u64 *number)
 	}
 	rmb(); /* pairs with copy_ring(): the number came before the count */
 	*number = le64_to_cpu(READ_ONCE(bell->number[grant->taken % MARLIN_BELL_NUMBERS]));
-	mb(); /* the peer may use its place again */
-	WRITE_ONCE(bell->taken, cpu_to_le32(++grant->taken));
+	*place = grant->taken;
 	return 0;
+}
+
+/* The program has the number of that place. False: another thread of it was first. As above. */
+bool cmmc_grant_taken(struct cmmc_grant *grant, u32 place)
+{
+	if (grant->taken != place)
+		return false;
+	grant->taken++;
+	if (!grant->bell)
+		return true;
+	mb(); /* the peer may use its place again */
+	WRITE_ONCE(grant->bell->taken, cpu_to_le32(grant->taken));
+	return true;
 }
 
 /* ---- all grants to a peer ---- */
@@ -395,7 +410,7 @@ void cmmc_grants_start(struct marlin_cmmc *cmmc)
 		grants_init(&cmmc->core, cmmc->table, (const u64 *)cmmc_own_window(cmmc)->copy,
 			    get_random_u64());
 	spin_unlock(&cmmc->lock);
-	WRITE_ONCE(cmmc_peer_window(cmmc)->table, cpu_to_le64(virt_to_phys(cmmc->table)));
+	bus_store64(&cmmc->peer->bus, &cmmc_peer_window(cmmc)->table, virt_to_phys(cmmc->table));
 	/* A handle is no use to the peer before. */
 	marlin_flush(cmmc->peer);
 	spin_lock(&cmmc->lock);
@@ -470,7 +485,8 @@ int cmmc_grant_init(struct marlin_cmmc *cmmc)
 	return cmmc->table ? 0 : -ENOMEM;
 }
 
-static bool grant_all_quiet(struct marlin_cmmc *cmmc)
+/* No copy of the peer is under way. The session has ended. */
+bool cmmc_grants_are_quiet(struct marlin_cmmc *cmmc)
 {
 	struct cmmc_grant *grant;
 	bool quiet = true;
@@ -487,7 +503,7 @@ void cmmc_grant_exit(struct marlin_cmmc *cmmc)
 {
 	struct cmmc_grant *grant, *next;
 
-	wait_event_timeout(grant_quiet, grant_all_quiet(cmmc), CMMC_DEAD);
+	wait_event_timeout(grant_quiet, cmmc_grants_are_quiet(cmmc), CMMC_DEAD);
 	cancel_delayed_work_sync(&cmmc->dead_work);
 	list_for_each_entry_safe(grant, next, &cmmc->grants, link) {
 		list_del(&grant->link);

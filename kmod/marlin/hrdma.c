@@ -129,17 +129,58 @@ void hrdma_copy_part(const struct hrdma_request *request, const struct scatter_p
 	void *remote = request->window->ram + part->remote;
 
 	if (request->flags & HRDMA_WRITE)
-		memcpy(remote, local, part->bytes);
+		bus_write(request->window->bus, remote, local, part->bytes);
 	else
-		memcpy(local, remote, part->bytes);
+		bus_read(request->window->bus, local, remote, part->bytes);
 	hrdma_count(HRDMA_CPU_BYTES, part->bytes);
 }
 
 void hrdma_copy_failed(struct hrdma_request *request)
 {
-	for (u32 i = 0; i < request->count; i++)
-		if (request->slots[i].state == HRDMA_SLOT_FAILED)
+	for (u32 i = 0; i < request->count; i++) {
+		if (request->slots[i].state == HRDMA_SLOT_FAILED ||
+		    request->slots[i].state == HRDMA_SLOT_LATER)
 			hrdma_copy_part(request, &request->slots[i].body);
+		cond_resched();
+	}
+}
+
+/* ---- requests without an engine whose caller can't wait for the CPU ---- */
+
+static DEFINE_SPINLOCK(hrdma_later_lock); /* guards the list; interrupts off */
+static LIST_HEAD(hrdma_later_requests);
+
+static void hrdma_later_work(struct work_struct *work)
+{
+	struct hrdma_request *request;
+
+	for (;;) {
+		spin_lock_irq(&hrdma_later_lock);
+		request = list_first_entry_or_null(&hrdma_later_requests, struct hrdma_request,
+						   link);
+		if (request)
+			list_del(&request->link);
+		spin_unlock_irq(&hrdma_later_lock);
+		if (!request)
+			return;
+		for (u32 i = 0; i < request->count; i++) {
+			hrdma_copy_part(request, &request->parts[i]);
+			cond_resched();
+		}
+		hrdma_end(request);
+	}
+}
+
+static DECLARE_WORK(hrdma_later, hrdma_later_work);
+
+static void hrdma_leave_for_later(struct hrdma_request *request)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&hrdma_later_lock, flags);
+	list_add_tail(&request->link, &hrdma_later_requests);
+	spin_unlock_irqrestore(&hrdma_later_lock, flags);
+	queue_work(hrdma_queue, &hrdma_later);
 }
 
 /* ---- requests ---- */
@@ -189,6 +230,10 @@ static void hrdma_begin(struct hrdma_request *request)
 	}
 	if (request->channel) {
 		hrdma_channel_submit(request->channel, request);
+		return;
+	}
+	if (request->flags & HRDMA_LATER) {
+		hrdma_leave_for_later(request);
 		return;
 	}
 	for (u32 i = 0; i < request->count; i++)

@@ -7,7 +7,7 @@
  *   hrdma_channel.c  a DMA engine's channel: descriptors, completions, time limits
  *   hrdma_engine.c   which channels there are
  *
- *   hrdma_start --too small, or no channel-------------> CPU ------------------------> done()
+ *   hrdma_start --too small, or no channel-------------> CPU, or its work -----------> done()
  *        |                                                ^
  *   hrdma_channel_submit --no room, not mapped: a part----+
  *        |                                                |
@@ -29,6 +29,7 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
+#include "marlin/bus.h"
 #include "marlin_ops.h"
 
 /* Windows that all peers of all devices may have: as many as main.c serves ports. */
@@ -40,6 +41,7 @@ struct hrdma_window {
 	unsigned int port;
 	unsigned int number; /* below HRDMA_WINDOWS_MAX */
 	phys_addr_t address; /* of the BAR */
+	struct marlin_bus *bus; /* the way there */
 	void *ram; /* where the CPU has it mapped */
 	u64 bytes;
 
@@ -51,6 +53,7 @@ struct hrdma_window {
 
 enum hrdma_slot_state {
 	HRDMA_SLOT_CPU, /* no engine has it */
+	HRDMA_SLOT_LATER, /* likewise, and a work copies it */
 	HRDMA_SLOT_RUNNING,
 	HRDMA_SLOT_DONE,
 	HRDMA_SLOT_FAILED, /* the CPU must copy it */
@@ -119,7 +122,7 @@ void hrdma_leave(struct hrdma_window *window);
 int hrdma_start(struct hrdma_window *window, struct hrdma_request *request);
 /* Copies a part, or the body of one. */
 void hrdma_copy_part(const struct hrdma_request *request, const struct scatter_part *part);
-/* Copies what an engine failed to. */
+/* Copies the parts that an engine failed to, and those that were left for later. */
 void hrdma_copy_failed(struct hrdma_request *request);
 void hrdma_end(struct hrdma_request *request);
 
@@ -140,7 +143,7 @@ extern struct workqueue_struct *hrdma_queue;
 
 int hrdma_engine_init(void);
 void hrdma_engine_exit(void);
-/* Takes channels, as many as are wanted and free. Process context. */
+/* Takes channels, as many as are wanted and free: a work does, which allocates memory. */
 void hrdma_engine_look(void);
 /* The least loaded channel, or NULL. Each has its put. */
 struct hrdma_channel *hrdma_engine_get(u64 bytes);

@@ -48,7 +48,7 @@ static void channel_unmap(struct hrdma_channel *channel, struct hrdma_request *r
 	for (u32 i = 0; i < request->count; i++) {
 		struct hrdma_slot *slot = &request->slots[i];
 
-		if (slot->state != HRDMA_SLOT_CPU)
+		if (slot->state != HRDMA_SLOT_CPU && slot->state != HRDMA_SLOT_LATER)
 			dma_unmap_page(channel->dev, slot->mapped, slot->body.bytes,
 				       channel_direction(request));
 	}
@@ -93,7 +93,8 @@ static void channel_request_done(struct hrdma_request *request)
 
 	channel_unmap(channel, request);
 	for (u32 i = 0; i < request->count; i++)
-		failed |= request->slots[i].state == HRDMA_SLOT_FAILED;
+		failed |= request->slots[i].state == HRDMA_SLOT_FAILED ||
+			  request->slots[i].state == HRDMA_SLOT_LATER;
 	spin_lock_irqsave(&channel->lock, flags);
 	list_del(&request->link);
 	/* Under the lock: afterwards hrdma_channel_free() may end the request and the channel. */
@@ -170,7 +171,7 @@ static struct scatter_part channel_body(const struct hrdma_request *request,
 
 	if (request->flags & HRDMA_HEADROOM) {
 		scatter_widen(&body);
-	} else if (part->bytes >= CHANNEL_HEAD_BYTES_MIN) {
+	} else if (part->bytes >= CHANNEL_HEAD_BYTES_MIN && !(request->flags & HRDMA_LATER)) {
 		head.bytes = scatter_head(part);
 		if (head.bytes)
 			hrdma_copy_part(request, &head);
@@ -300,9 +301,16 @@ void hrdma_channel_submit(struct hrdma_channel *channel, struct hrdma_request *r
 	spin_unlock_bh(&channel->submit_lock);
 	trace_hrdma_issue(request);
 	hrdma_count(HRDMA_REFUSED, request->count - given);
-	for (u32 i = 0; i < request->count; i++)
-		if (READ_ONCE(request->slots[i].state) == HRDMA_SLOT_CPU)
-			hrdma_copy_part(request, &request->slots[i].body);
+	for (u32 i = 0; i < request->count; i++) {
+		struct hrdma_slot *slot = &request->slots[i];
+
+		if (READ_ONCE(slot->state) != HRDMA_SLOT_CPU)
+			continue;
+		if (request->flags & HRDMA_LATER)
+			slot->state = HRDMA_SLOT_LATER;
+		else
+			hrdma_copy_part(request, &slot->body);
+	}
 	channel_request_put(request);
 }
 

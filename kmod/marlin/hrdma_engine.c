@@ -97,11 +97,9 @@ void hrdma_engine_wait(struct hrdma_channel *channel, unsigned long timeout)
 
 /* ---- the set ---- */
 
-static void engine_look_work(struct work_struct *work)
-{
-	hrdma_engine_look();
-}
+static void engine_look_work(struct work_struct *work);
 
+/* In a queue of its own: engines allocate memory, for which hrdma_queue must not wait. */
 static DECLARE_DELAYED_WORK(engine_look_later, engine_look_work);
 
 /* Takes a channel out of the set; false: it isn't in it. */
@@ -146,7 +144,7 @@ void hrdma_engine_drop(struct hrdma_channel *channel)
 		return;
 	}
 	queue_work(hrdma_queue, &channel->gone_work);
-	mod_delayed_work(hrdma_queue, &engine_look_later, ENGINE_REST);
+	mod_delayed_work(system_long_wq, &engine_look_later, ENGINE_REST);
 }
 
 static bool engine_filter(struct dma_chan *chan, void *context)
@@ -196,7 +194,13 @@ static void engine_look(void)
 	}
 }
 
+/* A link that starts must not wait for the mutex, since reclaim may wait for the link. */
 void hrdma_engine_look(void)
+{
+	mod_delayed_work(system_long_wq, &engine_look_later, 0);
+}
+
+static void engine_look_work(struct work_struct *work)
 {
 	mutex_lock(&engine_mutex);
 	if (engine_ready)

@@ -2,11 +2,14 @@
 /*
  * Links to peers: windows, and the handshake by pair words (core/marlin/pair.h).
  *
- *   link event, link doorbell, fault -> marlin_link_work -> link_look, for each peer
+ *   link event, link doorbell, fault -> marlin_link_work, of each peer -> link_look
  *                                         pair_look: STOP, CLEAN, PUBLISH, START
+ *
+ * A link that was down lost stores, be it up again by now: a session ends with its link's epoch.
  *
  * Window w of a machine leads to its peer w. The peer knows the same window by that number.
  */
+#include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <linux/io.h>
 #include <linux/sched/mm.h>
@@ -15,6 +18,8 @@
 
 /* Rings no smaller than this, eight frames of 64 KiB, unless there is no room for one. */
 #define LINK_RING_BYTES_GOOD (512u << 10)
+/* Longer than a peer that is alive takes to end its copies when its link goes. */
+#define LINK_QUIET (5 * HZ)
 
 /* Whether a refusal is to be told: once while the link is up, and not each time a peer flaps it. */
 static bool link_may_say(const struct marlin_peer *peer)
@@ -121,6 +126,8 @@ void marlin_link_free(struct marlin_dev *md)
 		struct marlin_peer *peer = &md->peers[i];
 
 		marlin_loans_free(peer);
+		for (unsigned int k = 0; k < MARLIN_RINGS_MAX; k++)
+			del_timer_sync(&peer->out[k].stuck);
 		if (peer->in_memory) {
 			ntb_mw_clear_trans(md->ntb, i, marlin_link_window_number(peer));
 			dma_free_coherent(&md->ntb->pdev->dev, peer->in_bytes, peer->in_memory,
@@ -166,7 +173,10 @@ static u32 link_peer_word(struct marlin_peer *peer)
 	return 0;
 }
 
-/* A peer's address; 0 if it isn't one, or if another machine has it. */
+/*
+ * A peer's address; 0 if it isn't one, or if another machine has it. A peer keeps its address while
+ * its link restarts, and until it has another: else a hostile one could take it meanwhile.
+ */
 static u64 link_peer_mac(struct marlin_peer *peer)
 {
 	struct marlin_dev *md = peer->md;
@@ -178,29 +188,30 @@ static u64 link_peer_mac(struct marlin_peer *peer)
 	if (!is_valid_ether_addr(address) || ether_addr_equal(address, md->dev->dev_addr))
 		return 0;
 	for (unsigned int i = 0; i < md->peer_count; i++)
-		if (md->peers[i].mac == mac)
+		if (&md->peers[i] != peer && md->peers[i].mac_kept == mac)
 			return 0;
 	return mac;
 }
 
 /* ---- pages that the management host opens ---- */
 
-/* Of hardware without a management host, all. *changed: not as before. */
+/* Of hardware without a management host, all; of a host that can't be asked, none. */
 static struct ntb_pages link_pages(struct marlin_peer *peer, bool *changed)
 {
-	int (*read)(struct ntb_dev *ntb, int pidx, struct ntb_pages *pages) =
-		symbol_get(ntb_pages_read);
+	const struct ntb_host_ops *host = peer->bus.host;
 	struct ntb_pages pages = {};
-	int err = -EOPNOTSUPP;
+	int err;
 
-	if (read) {
-		err = read(peer->md->ntb, peer->index, &pages);
-		symbol_put(ntb_pages_read);
+	if (!host) {
+		pages.range[0].end = U64_MAX;
+	} else {
+		err = host->pages_read(peer->md->ntb, peer->index, &pages);
+		if (err == -EAGAIN)
+			pages = peer->pages;
+		else if (err)
+			pages = (struct ntb_pages){};
 	}
-	if (err == -EAGAIN)
-		pages = peer->pages;
-	else if (err)
-		pages = (struct ntb_pages){ .range[0].end = U64_MAX };
+	/* Not as before. */
 	*changed = memcmp(pages.range, peer->pages.range, sizeof(pages.range));
 	return pages;
 }
@@ -208,17 +219,15 @@ static struct ntb_pages link_pages(struct marlin_peer *peer, bool *changed)
 /* Nothing copies by an older policy any more. */
 static void link_pages_seen(struct marlin_dev *md)
 {
-	void (*seen)(struct ntb_dev *ntb, u32 policy);
-	u32 policy = md->peers[0].pages.policy;
+	const struct ntb_host_ops *host = md->peers[0].bus.host;
+	u32 policy = READ_ONCE(md->peers[0].pages.policy);
 
+	lockdep_assert_held(&md->links_lock);
 	for (unsigned int i = 0; i < md->peer_count; i++)
-		if (md->peers[i].pages.policy != policy)
-			return; /* the policy is changing, and an event will follow */
-	seen = policy ? symbol_get(ntb_pages_seen) : NULL;
-	if (!seen)
-		return;
-	seen(md->ntb, policy);
-	symbol_put(ntb_pages_seen);
+		if (READ_ONCE(md->peers[i].pages.policy) != policy)
+			return; /* the policy is changing, or another link's work has yet to look */
+	if (host && policy)
+		host->pages_seen(md->ntb, policy);
 }
 
 /* A page's address in the peer's RAM. Copies are under way, or may be. */
@@ -236,9 +245,12 @@ static void link_stop(struct marlin_peer *peer)
 {
 	struct marlin_dev *md = peer->md;
 
-	if (peer->mac && net_ratelimit())
+	if (peer->up && net_ratelimit())
 		netdev_info(md->dev, "port %u: down\n", peer->port);
+	WRITE_ONCE(peer->up, false);
+	spin_lock_bh(&md->links_lock);
 	WRITE_ONCE(peer->mac, 0);
+	spin_unlock_bh(&md->links_lock);
 	for (unsigned int k = 0; k < MARLIN_RINGS_MAX; k++) {
 		struct marlin_out *out = &peer->out[k];
 		struct marlin_in *in = &peer->in[k];
@@ -297,34 +309,60 @@ static void link_start_rings(struct marlin_peer *peer)
 	}
 }
 
-static void link_start(struct marlin_peer *peer, u32 word)
+/*
+ * Frames need an address of the peer's own. A peer whose address another machine has exchanges
+ * none; messages and copies go by ports, and don't suffer. Each look tries again.
+ */
+static void link_start_frames(struct marlin_peer *peer)
 {
 	struct marlin_dev *md = peer->md;
-	u64 out_area_bytes = (u64)pair_word_ring_bytes(word) * pair_word_rings(word);
-	u64 mac = link_peer_mac(peer);
+	u64 mac, before;
 
-	if (!mac || !out_area_bytes ||
-	    MARLIN_RING_OFFSET + out_area_bytes + sizeof(struct marlin_messages) >
-		    peer->out_bytes) {
-		/* The next look tries again: the address may have become free. */
-		peer->pair.live = false;
+	spin_lock_bh(&md->links_lock);
+	before = peer->mac_kept;
+	mac = link_peer_mac(peer);
+	if (mac)
+		peer->mac_kept = mac;
+	spin_unlock_bh(&md->links_lock);
+	/* A peer that was refused may be waiting for the address. */
+	if (mac && before && before != mac)
+		marlin_link_changed(md);
+	if (!mac) {
 		if (link_may_say(peer))
 			netdev_err(md->dev, "port %u is not served: %s\n", peer->port,
-				   mac ? "its window is too small for its rings" :
-					 "its MAC address is invalid, or another machine's");
+				   "its MAC address is invalid, or another machine's");
 		peer->refused = true;
 		return;
 	}
 	peer->refused = false;
+	link_start_rings(peer);
+	WRITE_ONCE(peer->mac, mac);
+}
+
+static void link_start(struct marlin_peer *peer, u32 word)
+{
+	struct marlin_dev *md = peer->md;
+	u64 out_area_bytes = (u64)pair_word_ring_bytes(word) * pair_word_rings(word);
+
+	if (!out_area_bytes ||
+	    MARLIN_RING_OFFSET + out_area_bytes + sizeof(struct marlin_messages) >
+		    peer->out_bytes) {
+		peer->pair.live = false;
+		if (link_may_say(peer))
+			netdev_err(md->dev, "port %u is not served: %s\n", peer->port,
+				   "its window is too small for its rings");
+		peer->refused = true;
+		return;
+	}
 	peer->out_ring_bytes = pair_word_ring_bytes(word);
 	WRITE_ONCE(peer->plain, ntb_peer_spad_read(md->ntb, peer->index, MARLIN_SPAD_MAC_HIGH) &
 					MARLIN_PLAIN);
 	/* Of either machine: a ring and its other direction have one poll. */
 	WRITE_ONCE(peer->out_rings, min(peer->in_rings, pair_word_rings(word)));
-	link_start_rings(peer);
 	marlin_messages_start(peer, out_area_bytes);
 	marlin_cmmc_start(peer);
-	WRITE_ONCE(peer->mac, mac);
+	WRITE_ONCE(peer->up, true);
+	link_start_frames(peer);
 	peer->starts++;
 	if (net_ratelimit())
 		netdev_info(md->dev, "port %u: up, %u rings of %u KiB out, %u KiB in\n", peer->port,
@@ -344,17 +382,21 @@ static void link_start(struct marlin_peer *peer, u32 word)
 void marlin_link_fault(struct marlin_peer *peer, const char *rule)
 {
 	WRITE_ONCE(peer->fault, rule);
-	marlin_link_changed(peer->md);
+	marlin_peer_changed(peer);
 }
 
-/* True: the peer's link has stopped, and its address is free. */
-static bool link_look(struct marlin_peer *peer, bool up)
+static void link_look(struct marlin_peer *peer, bool up)
 {
 	const char *fault = READ_ONCE(peer->fault);
 	struct marlin_dev *md = peer->md;
+	u32 epoch = bus_epoch(&peer->bus);
+	/* The session's stores may be lost, and so the peer's: neither end can go on. */
+	bool lost = peer->pair.stage == MARLIN_STAGE_READY && peer->epoch != epoch;
 	u32 word = 0, actions = 0;
 	bool pages_changed;
 	struct ntb_pages pages = link_pages(peer, &pages_changed);
+
+	rmb(); /* the epoch is no newer than the peer's words */
 
 	if (!up)
 		peer->refused = false;
@@ -363,49 +405,89 @@ static bool link_look(struct marlin_peer *peer, bool up)
 		word = link_peer_word(peer);
 	if (fault) {
 		WRITE_ONCE(peer->fault, NULL);
-		peer->faults++;
-		if (net_ratelimit())
+		/* Rules are broken by lost stores, too. */
+		peer->faults += !lost;
+		if (!lost && net_ratelimit())
 			netdev_err(md->dev, "port %u broke a rule: %s; its link starts again\n",
 				   peer->port, fault);
 		actions = pair_restart(&peer->pair);
 	}
 	/* Copies by the old ranges end with the session, and so do the peer's grants. */
-	if (pages_changed)
+	if (pages_changed || lost)
 		actions |= pair_restart(&peer->pair);
 	actions |= pair_look(&peer->pair, up, word);
 	if (actions & PAIR_STOP)
 		link_stop(peer);
 	peer->pages = pages;
-	if (actions & PAIR_CLEAN)
+	if (actions & PAIR_CLEAN) {
+		WRITE_ONCE(peer->epoch, epoch);
 		link_clean(peer);
+	}
 	if (actions & PAIR_PUBLISH) {
 		ntb_spad_write(md->ntb, MARLIN_SPAD_PAIR + peer->port, pair_word(&peer->pair));
 		ntb_peer_db_set(md->ntb, md->bell_link);
 	}
 	if (actions & PAIR_START)
 		link_start(peer, word);
-	return actions & PAIR_STOP;
+	else if (peer->pair.live && !peer->mac)
+		link_start_frames(peer);
 }
 
-void marlin_link_work(struct work_struct *work)
+/* Looks at the carrier and the policy, which all links share. */
+static void link_look_at_all(struct marlin_dev *md)
 {
-	struct marlin_dev *md = container_of(work, struct marlin_dev, link_work);
-	u64 linked = ntb_link_is_up(md->ntb, NULL, NULL);
-	bool any = false, stopped = false;
-	/* A window's memory is for a new peer, and reclaim may wait for the link to another. */
-	unsigned int noio = memalloc_noio_save();
+	bool any = false;
 
-	for (unsigned int i = 0; i < md->peer_count; i++) {
-		stopped |= link_look(&md->peers[i], linked & BIT_ULL(i));
-		any |= md->peers[i].mac;
-	}
+	spin_lock_bh(&md->links_lock);
 	link_pages_seen(md);
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		any |= md->peers[i].mac;
 	if (any)
 		netif_carrier_on(md->dev);
 	else
 		netif_carrier_off(md->dev);
-	/* A peer that was refused may be waiting for the address. */
-	if (stopped)
-		marlin_link_changed(md);
+	spin_unlock_bh(&md->links_lock);
+}
+
+/* A work for each link: one whose copies take their time holds up no other. */
+void marlin_link_work(struct work_struct *work)
+{
+	struct marlin_peer *peer = container_of(work, struct marlin_peer, link_work);
+	struct marlin_dev *md = peer->md;
+	/* A window's memory is for a new peer, and reclaim may wait for the link to another. */
+	unsigned int noio = memalloc_noio_save();
+
+	marlin_bells_rise(md, md->bell_link);
+	link_look(peer, ntb_link_is_up(md->ntb, NULL, NULL) & BIT_ULL(peer->index));
+	link_look_at_all(md);
 	memalloc_noio_restore(noio);
+}
+
+void marlin_link_flush(struct marlin_dev *md)
+{
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		flush_work(&md->peers[i].link_work);
+}
+
+void marlin_link_cancel(struct marlin_dev *md)
+{
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		cancel_work_sync(&md->peers[i].link_work);
+}
+
+/* The links are down. Returns when no copy of a peer is under way; -EBUSY: one stands still. */
+int marlin_link_wait_quiet(struct marlin_dev *md)
+{
+	unsigned long end = jiffies + LINK_QUIET;
+	bool quiet;
+
+	for (;;) {
+		quiet = true;
+		for (unsigned int i = 0; i < md->peer_count; i++)
+			quiet &= marlin_cmmc_is_quiet(&md->peers[i]) &&
+				 marlin_loans_are_quiet(&md->peers[i]);
+		if (quiet || time_after(jiffies, end))
+			return quiet ? 0 : -EBUSY;
+		msleep(20);
+	}
 }

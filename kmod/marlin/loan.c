@@ -4,9 +4,9 @@
  * the node to copy the data of READs there, and that of WRITEs from there.
  *
  *   client                                             node
- *   marlin_loan_lend      lent[]: epoch                marlin_loan_copy: copies[]: epoch
+ *   marlin_loan_lend      lent[]: epoch                marlin_loan_copy: claim (claim.h)
  *   marlin_loan_end       lent[]: 0                      still lent? hrdma_start
- *     a copy? asked again --------------------------->   loan_moved: copies[]: 0, done()
+ *     a copy? asked again --------------------------->   loan_moved: whole? copies[]: 0, done()
  *
  * A client's loans are of a port, not of a device: they outlive the device, since the node may copy
  * still when that has gone. They are quiet at the latest when the next session begins.
@@ -190,55 +190,54 @@ static bool loan_may_copy(const struct marlin_loan_copy *copy)
 	return true;
 }
 
-/* The copy is over, or was never begun. The session ends after that. */
-static void loan_retract(struct marlin_loan_copy *copy)
+static struct claim loan_claim(const struct marlin_loan_copy *copy)
 {
-	struct marlin_peer *peer = copy->peer;
+	struct marlin_messages *other = copy->peer->out_messages;
 
-	mb(); /* all stores of the copy come before its end */
-	WRITE_ONCE(peer->out_messages->copies[copy->number], 0);
-	marlin_flush(peer);
-	clear_bit_unlock(copy->number, peer->loans_copying);
+	return (struct claim){
+		.word = &other->copies[copy->number],
+		.permit = &other->lent[copy->number],
+		.value = copy->epoch,
+		.permitted = copy->epoch,
+		.bytes = sizeof(u32),
+		.epoch = READ_ONCE(copy->peer->epoch),
+	};
 }
 
 /* Tells the client of the copy, for which it waits. The window is entered. */
-static int loan_announce(struct marlin_loan_copy *copy)
+static int loan_claim_begin(struct marlin_loan_copy *copy)
 {
 	struct marlin_peer *peer = copy->peer;
-	bool lent;
+	const struct claim claim = loan_claim(copy);
+	enum claim_verdict verdict;
 
-	copy->link_events = atomic_read(&peer->md->link_events);
 	if (test_and_set_bit_lock(copy->number, peer->loans_copying))
 		return -EALREADY;
-	WRITE_ONCE(peer->out_messages->copies[copy->number], cpu_to_le32(copy->epoch));
-	/* Pairs with loans_take_back(): it sees the copy, or this sees that it took the loan. */
-	marlin_flush(peer);
-	lent = READ_ONCE(peer->out_messages->lent[copy->number]) == cpu_to_le32(copy->epoch);
-	if (lent)
+	verdict = claim_begin(&claim, &marlin_claim_bus, &peer->bus);
+	if (verdict == CLAIM_OK)
 		return 0;
-	loan_retract(copy);
-	return -ESTALE;
+	clear_bit_unlock(copy->number, peer->loans_copying);
+	return verdict == CLAIM_REFUSED ? -ESTALE : -ENOTCONN;
 }
 
-/*
- * Without a link, loads give all ones. So this node's own word in the client's memory tells whether
- * there was one at the end of the copy, and the NTB's events whether it went and came before.
- */
-static bool loan_is_whole(const struct marlin_loan_copy *copy)
+/* The copy is over, or was never begun. The session ends after that. */
+static void loan_claim_end(struct marlin_loan_copy *copy)
 {
-	const struct marlin_peer *peer = copy->peer;
+	struct marlin_peer *peer = copy->peer;
+	const struct claim claim = loan_claim(copy);
 
-	mb(); /* after all loads of the copy */
-	return READ_ONCE(peer->out_messages->copies[copy->number]) == cpu_to_le32(copy->epoch) &&
-	       atomic_read(&peer->md->link_events) == copy->link_events;
+	/* A client that waits looks each tick. */
+	claim_end(&claim, &marlin_claim_bus, &peer->bus);
+	clear_bit_unlock(copy->number, peer->loans_copying);
 }
 
 static void loan_finish(struct marlin_loan_copy *copy)
 {
 	struct hrdma_window *window = copy->request.window;
+	const struct claim claim = loan_claim(copy);
 
-	copy->whole = !copy->fetches || loan_is_whole(copy);
-	loan_retract(copy);
+	copy->whole = claim_is_whole(&claim, &marlin_claim_bus, &copy->peer->bus);
+	loan_claim_end(copy);
 	atomic64_inc(copy->fetches ? &copy->peer->loans_fetched : &copy->peer->loans_copied);
 	hrdma_leave(window);
 	copy->done(copy);
@@ -270,18 +269,18 @@ static int loan_begin(struct marlin_loan_copy *copy, struct hrdma_window *window
 
 	if (!loan_may_copy(copy))
 		return -EACCES;
-	err = loan_announce(copy);
+	err = loan_claim_begin(copy);
 	if (err)
 		return err;
 	atomic_set(&copy->state, 0);
 	INIT_WORK(&copy->work, loan_work);
 	copy->request.flags = copy->fetches ? 0 : HRDMA_WRITE;
 	if (copy->fetches && !READ_ONCE(copy->peer->loads_fast))
-		copy->request.flags |= HRDMA_ENGINE;
+		copy->request.flags |= HRDMA_ENGINE | HRDMA_LATER;
 	copy->request.done = loan_moved;
 	err = hrdma_start(window, &copy->request);
 	if (err)
-		loan_retract(copy);
+		loan_claim_end(copy);
 	else if (atomic_fetch_or(LOAN_BEGUN, &copy->state) & LOAN_MOVED)
 		loan_finish(copy);
 	return err;
@@ -343,7 +342,7 @@ void marlin_loans_measure(struct marlin_peer *peer)
 		__le32 words[MARLIN_LOANS];
 		u64 begun = ktime_get_ns();
 
-		memcpy(words, peer->out_messages->lent, sizeof(words));
+		bus_read(&peer->bus, words, peer->out_messages->lent, sizeof(words));
 		barrier_data(words);
 		best = min(best, ktime_get_ns() - begun);
 	}
@@ -383,6 +382,14 @@ static bool loan_all_quiet(struct loan_port *loans)
 		quiet &= !(loans->core.used >> i & 1) || loans_is_quiet(&loans->core, i);
 	spin_unlock_bh(&loans->lock);
 	return quiet;
+}
+
+/* The link is down, and no copy of the peer is under way. */
+bool marlin_loans_are_quiet(struct marlin_peer *peer)
+{
+	struct loan_port *loans = loan_port(peer->port);
+
+	return !loans || READ_ONCE(loans->peer) != peer || loan_all_quiet(loans);
 }
 
 /*

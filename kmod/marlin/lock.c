@@ -18,6 +18,8 @@
  * Locks across machines are those of the device of /dev/cmmc. They need no window into whole RAM.
  */
 #include <linux/completion.h>
+#include <linux/cred.h>
+#include <linux/sched/user.h>
 #include <linux/slab.h>
 
 #include "core/marlin/locks.h"
@@ -59,6 +61,7 @@ struct cmmc_locker {
 	struct lock_peer *home; /* valid while seat is */
 	struct list_head *held; /* of its file */
 	u32 port, number;
+	struct user_struct *user;
 	bool holds;
 	bool broken;
 	int err;
@@ -89,7 +92,7 @@ static void lock_tell(struct lock_peer *at)
 	wmb(); /* the words come before the number that says that they changed */
 	if (!++at->told)
 		at->told++;
-	WRITE_ONCE(lock_peer_window(at)->changed, cpu_to_le32(at->told));
+	bus_store32(&at->peer->bus, &lock_peer_window(at)->changed, at->told);
 	marlin_flush(at->peer);
 	marlin_ring(at->peer);
 }
@@ -110,7 +113,7 @@ static void lock_write_want(struct lock_peer *at, u32 number)
 		locks_want(&at->locks->home[number], at->port, word);
 		return;
 	}
-	WRITE_ONCE(lock_peer_window(at)->want[number], cpu_to_le32(word));
+	bus_store32(&at->peer->bus, &lock_peer_window(at)->want[number], word);
 	lock_tell(at);
 }
 
@@ -192,7 +195,7 @@ static void lock_serve(struct marlin_locks_dev *locks, u32 number)
 	while ((port = locks_next(&locks->home[number], &grant)) >= 0) {
 		at = lock_at(locks, port);
 		if (at->peer) {
-			WRITE_ONCE(lock_peer_window(at)->grant[number], cpu_to_le32(grant));
+			bus_store32(&at->peer->bus, &lock_peer_window(at)->grant[number], grant);
 			lock_tell(at);
 		} else {
 			/* A seat without lockers gives the lock back at once. */
@@ -389,6 +392,12 @@ static void lock_locker_end(struct cmmc_locker *locker, bool abandoned)
 		lock_serve(locker->home->locks, locker->number);
 }
 
+static void lock_locker_free(struct cmmc_locker *locker)
+{
+	free_uid(locker->user);
+	kfree(locker);
+}
+
 static struct cmmc_locker *lock_find(struct list_head *held, u32 port, u32 number)
 {
 	struct cmmc_locker *locker;
@@ -397,6 +406,38 @@ static struct cmmc_locker *lock_find(struct list_head *held, u32 port, u32 numbe
 		if (locker->port == port && locker->number == number)
 			return locker;
 	return NULL;
+}
+
+static bool lock_seat_is_of(const struct lock_seat *seat, const struct user_struct *user)
+{
+	const struct cmmc_locker *locker;
+
+	if (seat->holder && seat->holder->user == user)
+		return true;
+	list_for_each_entry(locker, &seat->lockers, link)
+		if (locker->user == user)
+			return true;
+	return false;
+}
+
+/*
+ * A user has or awaits no more of a home's locks than are left for others of this machine: n greedy
+ * users get 1 / (n + 1) of them each, and as many are free for one more.
+ */
+static bool lock_has_share(const struct lock_peer *home, const struct cmmc_locker *locker)
+{
+	u32 used = 0, left = 0;
+
+	lockdep_assert_held(&lock_mutex);
+	if (lock_seat_is_of(&home->seats[locker->number], locker->user))
+		return true;
+	for (u32 n = 0; n < MARLIN_LOCKS; n++) {
+		const struct lock_seat *seat = &home->seats[n];
+
+		used += lock_seat_is_of(seat, locker->user);
+		left += !seat->holder && list_empty(&seat->lockers);
+	}
+	return used < left;
 }
 
 /* Puts the locker into its seat's list. Caller holds the device. */
@@ -419,6 +460,8 @@ static int lock_enqueue(struct marlin_dev *md, struct cmmc_locker *locker)
 		err = -EDEADLK;
 	} else if (!home->live || (home->peer && !READ_ONCE(lock_own_window(home)->changed))) {
 		err = -ENOLINK;
+	} else if (!lock_has_share(home, locker)) {
+		err = -ENOSPC;
 	} else {
 		seat = &home->seats[locker->number];
 		locker->home = home;
@@ -472,6 +515,7 @@ int cmmc_lock(struct list_head *held, struct cmmc_lock *in)
 	locker->held = held;
 	locker->port = in->port;
 	locker->number = in->number;
+	locker->user = get_uid(current_user());
 	md = cmmc_enter_device();
 	err = PTR_ERR_OR_ZERO(md);
 	if (!err) {
@@ -481,7 +525,7 @@ int cmmc_lock(struct list_head *held, struct cmmc_lock *in)
 	if (!err)
 		err = lock_wait(locker, in);
 	if (err)
-		kfree(locker);
+		lock_locker_free(locker);
 	return err;
 }
 
@@ -499,7 +543,8 @@ int cmmc_unlock(struct list_head *held, const struct cmmc_unlock *in)
 		lock_locker_end(locker, false);
 	}
 	mutex_unlock(&lock_mutex);
-	kfree(locker);
+	if (locker)
+		lock_locker_free(locker);
 	return err;
 }
 
@@ -511,7 +556,7 @@ void cmmc_locks_release(struct list_head *held)
 	mutex_lock(&lock_mutex);
 	list_for_each_entry_safe(locker, next, held, link) {
 		lock_locker_end(locker, true);
-		kfree(locker);
+		lock_locker_free(locker);
 	}
 	mutex_unlock(&lock_mutex);
 }

@@ -5,6 +5,8 @@
  */
 #include <linux/module.h>
 #include <linux/random.h>
+#include <linux/rtnetlink.h>
+#include <linux/suspend.h>
 
 #include "marlin/hrdma.h"
 #include "marlin/marlin.h"
@@ -12,20 +14,48 @@
 /* The highest port: it has a doorbell, and the links have another, of 64. */
 #define MAIN_PORT_MAX 61
 
-/* Of link_work. Pages may be swapped by a link, so its work has a thread when memory is short. */
+/* Links can swap pages, so their works have a thread when memory is short. */
 static struct workqueue_struct *main_queue;
+
+void marlin_peer_changed(struct marlin_peer *peer)
+{
+	queue_work(main_queue, &peer->link_work);
+}
 
 void marlin_link_changed(struct marlin_dev *md)
 {
-	queue_work(main_queue, &md->link_work);
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		marlin_peer_changed(&md->peers[i]);
+}
+
+/*
+ * Links of a driver without epochs, by its events: a link that is down is lost, and each of them if
+ * none has changed, for then one was down and is up again. The core calls this once at a time.
+ */
+static void main_count_losses(struct marlin_dev *md)
+{
+	u64 linked = ntb_link_is_up(md->ntb, NULL, NULL);
+	u64 lost = linked == md->linked ? ~0ULL : ~linked;
+
+	md->linked = linked;
+	for (unsigned int i = 0; i < md->peer_count; i++)
+		if (lost & BIT_ULL(i))
+			atomic_inc(&md->peers[i].bus.losses);
 }
 
 static void main_link_event(void *context)
 {
 	struct marlin_dev *md = context;
 
-	atomic_inc(&md->link_events);
+	main_count_losses(md);
 	marlin_link_changed(md);
+}
+
+/* A poll or work has looked at the words that these bells ring for: they interrupt again. */
+void marlin_bells_rise(struct marlin_dev *md, u64 bells)
+{
+	if (READ_ONCE(md->open))
+		ntb_db_clear_mask(md->ntb, bells);
 }
 
 static void main_doorbell_event(void *context, int vector)
@@ -33,6 +63,8 @@ static void main_doorbell_event(void *context, int vector)
 	struct marlin_dev *md = context;
 	u64 bits = ntb_db_read(md->ntb) & marlin_bells(md);
 
+	/* A peer can ring all the time, and an interrupt costs more than a look at the ring. */
+	ntb_db_set_mask(md->ntb, bits);
 	ntb_db_clear(md->ntb, bits);
 	if (bits & md->bell_link)
 		marlin_link_changed(md);
@@ -82,13 +114,65 @@ static int main_check(struct ntb_dev *ntb, int peer_count)
 	return bell_link / (port_max + 1);
 }
 
+/* ---- sleep ---- */
+
+/*
+ * A peer's copy into memory of which an image was taken is lost, and the peer has been told that it
+ * is done. So the links are down, and copies have ended, before a machine sleeps.
+ */
+static int main_go_to_sleep(struct marlin_dev *md)
+{
+	int err = 0;
+
+	rtnl_lock();
+	if (marlin_netdev_pause(md)) {
+		err = marlin_link_wait_quiet(md);
+		if (err)
+			marlin_netdev_resume(md);
+		md->sleeps = !err;
+	}
+	rtnl_unlock();
+	if (err)
+		netdev_err(md->dev, "no sleep while a peer stands still in a copy\n");
+	return notifier_from_errno(err);
+}
+
+static int main_wake_up(struct marlin_dev *md)
+{
+	rtnl_lock();
+	if (md->sleeps)
+		marlin_netdev_resume(md);
+	md->sleeps = false;
+	rtnl_unlock();
+	return NOTIFY_OK;
+}
+
+static int main_sleep_event(struct notifier_block *block, unsigned long event, void *unused)
+{
+	struct marlin_dev *md = container_of(block, struct marlin_dev, sleep);
+
+	switch (event) {
+	case PM_HIBERNATION_PREPARE:
+	case PM_SUSPEND_PREPARE:
+	case PM_RESTORE_PREPARE:
+		return main_go_to_sleep(md);
+	case PM_POST_HIBERNATION:
+	case PM_POST_SUSPEND:
+	case PM_POST_RESTORE:
+		return main_wake_up(md);
+	}
+	return NOTIFY_DONE;
+}
+
+/* ---- a device's life ---- */
+
 static void main_init(struct marlin_dev *md, struct ntb_dev *ntb)
 {
 	md->ntb = ntb;
 	md->port = ntb_port_number(ntb);
 	md->bell = md->port * md->bells;
 	md->bell_link = BIT_ULL(fls64(ntb_db_valid_mask(ntb)) - 1);
-	INIT_WORK(&md->link_work, marlin_link_work);
+	spin_lock_init(&md->links_lock);
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		struct marlin_peer *peer = &md->peers[i];
 
@@ -96,10 +180,17 @@ static void main_init(struct marlin_dev *md, struct ntb_dev *ntb)
 		peer->index = i;
 		peer->port = ntb_peer_port_number(ntb, i);
 		peer->bell = peer->port * md->bells;
+		INIT_WORK(&peer->link_work, marlin_link_work);
+		peer->bus.ntb = ntb;
+		peer->bus.peer = i;
+		peer->bus.host = ntb_host_ops(ntb);
+		if (peer->bus.host && peer->bus.host->bus_is_on(ntb))
+			peer->bus.faults = peer->bus.host;
 		for (unsigned int k = 0; k < MARLIN_RINGS_MAX; k++) {
 			peer->out[k].peer = peer;
 			peer->out[k].number = k;
 			spin_lock_init(&peer->out[k].lock);
+			timer_setup(&peer->out[k].stuck, marlin_xmit_stuck, 0);
 			peer->in[k].peer = peer;
 			peer->in[k].number = k;
 			spin_lock_init(&peer->in[k].lock);
@@ -136,11 +227,15 @@ static int main_probe(struct ntb_client *client, struct ntb_dev *ntb)
 	if (err)
 		goto clear_context;
 	marlin_messages_attach(md);
+	md->sleep.notifier_call = main_sleep_event;
+	/* After remote memory's, which refuses to hibernate while it is in use. */
+	md->sleep.priority = -1;
+	register_pm_notifier(&md->sleep);
 	return 0;
 
 clear_context:
 	ntb_clear_ctx(ntb);
-	cancel_work_sync(&md->link_work);
+	marlin_link_cancel(md);
 free_dev:
 	marlin_cmmc_detach(md);
 	marlin_netdev_free(md);
@@ -151,14 +246,15 @@ static void main_remove(struct ntb_client *client, struct ntb_dev *ntb)
 {
 	struct marlin_dev *md = ntb->ctx;
 
-	/* First, for the users of messages are told so that their wait for room ends. */
+	unregister_pm_notifier(&md->sleep);
+	/* Early, for the users of messages are told so that their wait for room ends. */
 	unregister_netdev(md->dev);
 	marlin_messages_detach(md);
 	ntb_clear_ctx(ntb);
-	cancel_work_sync(&md->link_work);
+	marlin_link_cancel(md);
 	marlin_cmmc_detach(md);
 	/* Until then calls of programs could find a fault, and ask for it. */
-	cancel_work_sync(&md->link_work);
+	marlin_link_cancel(md);
 	marlin_link_free(md);
 	marlin_netdev_free(md);
 }
@@ -212,3 +308,4 @@ module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Marlin: Ethernet among machines with windows into each other's memory");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

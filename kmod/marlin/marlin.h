@@ -4,6 +4,7 @@
  *
  *   main.c      client of the NTB core: a device is bound, and its interrupts
  *   link.c      windows, and how links to peers start and end
+ *   bus.h       loads and stores across the bridge
  *   netdev.c    the interface eopN
  *   xmit.c      frames to peers
  *   recv.c      frames from peers
@@ -20,7 +21,9 @@
  *   end->in_lock     as these two, of an end of messages; end->out_lock may be taken under the
  *   end->out_lock    in_lock, and under any of the sender's locks
  *   loans->lock      loans to the peer at a port; softirqs off; nothing within
- *   Links change in one work item, md->link_work, and nowhere else.
+ *   md->links_lock   what links share: addresses, carrier; softirqs off
+ *   A link changes in its peer's link_work, and nowhere else. That may wait for copies under way,
+ *   and takes no lock under which memory is allocated: reclaim may wait for the link.
  */
 #ifndef REMORA_MARLIN_MARLIN_H
 #define REMORA_MARLIN_MARLIN_H
@@ -35,6 +38,7 @@
 #include "core/marlin/frames.h"
 #include "core/marlin/pair.h"
 #include "core/ring/ring.h"
+#include "marlin/bus.h"
 #include "marlin_ops.h"
 #include "ntb_ops.h"
 
@@ -98,6 +102,7 @@ struct marlin_out {
 	bool live;
 	bool waits; /* the transmit queue is stopped until there is room */
 	bool unrung; /* frames were posted after the last bell */
+	struct timer_list stuck; /* a peer that makes no room for so long is taken for stuck */
 	struct frames_out frames;
 	struct marlin_out_stats stats;
 };
@@ -120,6 +125,10 @@ struct marlin_peer {
 	unsigned int port;
 	unsigned int bell; /* the first doorbell of the port */
 
+	struct work_struct link_work;
+	struct marlin_bus bus; /* to the peer's memory */
+	u32 epoch; /* of the link, as the session began with it; constant while it lasts */
+
 	/* Of link_work. */
 	struct pair pair;
 	u64 starts, faults;
@@ -138,7 +147,9 @@ struct marlin_peer {
 	struct ntb_pages pages; /* the peer's, for copies; changed while there are none */
 	struct marlin_cmmc *cmmc; /* NULL: no copies, or the link was never up */
 
-	u64 mac; /* 0: no traffic */
+	bool up; /* messages and copies are exchanged, and frames if there is an address */
+	u64 mac; /* 0: no frames */
+	u64 mac_kept; /* its last one, which no other peer gets */
 	const char *fault; /* the rule: found by an end, handled by link_work */
 	struct marlin_messages *out_messages; /* in the peer's memory; NULL: never live */
 	struct marlin_end ends[MARLIN_ENDS];
@@ -184,13 +195,15 @@ enum marlin_drop {
 struct marlin_dev {
 	struct net_device *dev;
 	struct ntb_dev *ntb;
-	struct work_struct link_work;
-	atomic_t link_events; /* of the NTB, any link's */
+	spinlock_t links_lock; /* guards the peers' addresses, and the carrier */
+	u64 linked; /* links that were up at the last event */
 	struct work_struct cmmc_work;
 	unsigned int port;
 	unsigned int bells; /* of each port; the last is for messages and copies */
 	unsigned int bell; /* the first of the own port */
 	u64 bell_link;
+	struct notifier_block sleep; /* the machine is going to sleep, or has woken up */
+	bool sleeps; /* the interface was up before; under RTNL */
 	bool open;
 	bool copies; /* /dev/cmmc serves its peers */
 	struct marlin_locks_dev *locks; /* across machines; NULL: no memory for them */
@@ -232,8 +245,8 @@ static inline u32 *marlin_word(__le32 *word)
 /* Makes what was written to the peer's memory visible there: a read comes behind posted writes. */
 static inline void marlin_flush(struct marlin_peer *peer)
 {
-	wmb(); /* stores may be combined on the way to the window */
-	(void)READ_ONCE(marlin_peer_window(peer, 0)->tail);
+	mb(); /* stores may be combined on the way to the window, and loads don't wait for them */
+	bus_load32(&peer->bus, &marlin_peer_window(peer, 0)->tail);
 	mb(); /* loads of such memory are not ordered; what the caller looks at next is after it */
 }
 
@@ -280,9 +293,14 @@ static inline unsigned int marlin_multicast_queue(const struct marlin_dev *md)
 
 /* main.c */
 void marlin_link_changed(struct marlin_dev *md);
+void marlin_peer_changed(struct marlin_peer *peer);
+void marlin_bells_rise(struct marlin_dev *md, u64 bells);
 
 /* link.c */
 void marlin_link_work(struct work_struct *work);
+void marlin_link_flush(struct marlin_dev *md);
+void marlin_link_cancel(struct marlin_dev *md);
+int marlin_link_wait_quiet(struct marlin_dev *md);
 void marlin_link_fault(struct marlin_peer *peer, const char *rule);
 void marlin_link_publish(struct marlin_dev *md);
 void marlin_link_free(struct marlin_dev *md);
@@ -304,7 +322,7 @@ netdev_features_t marlin_xmit_features(struct sk_buff *skb, struct net_device *d
 bool marlin_xmit_flat(struct marlin_dev *md, unsigned int ring, const void *frame, u32 bytes);
 void marlin_xmit_flush(struct marlin_dev *md, unsigned int ring);
 void marlin_xmit_wake(struct marlin_out *out);
-void marlin_xmit_timeout(struct net_device *dev, unsigned int queue);
+void marlin_xmit_stuck(struct timer_list *timer);
 
 /* xdp.c */
 int marlin_xdp_init(struct marlin_dev *md);
@@ -347,6 +365,7 @@ void marlin_loans_exit(void);
 void marlin_loans_clean(struct marlin_peer *peer);
 void marlin_loans_measure(struct marlin_peer *peer);
 void marlin_loans_free(struct marlin_peer *peer);
+bool marlin_loans_are_quiet(struct marlin_peer *peer);
 
 /* cmmc.c */
 int marlin_cmmc_register(void);
@@ -356,6 +375,7 @@ void marlin_cmmc_detach(struct marlin_dev *md);
 void marlin_cmmc_start(struct marlin_peer *peer);
 void marlin_cmmc_stop(struct marlin_peer *peer);
 void marlin_cmmc_clean(struct marlin_peer *peer);
+bool marlin_cmmc_is_quiet(struct marlin_peer *peer);
 void marlin_cmmc_bell(struct marlin_dev *md);
 
 /* ethtool.c */

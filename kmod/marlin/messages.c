@@ -179,7 +179,10 @@ int marlin_message_send(enum marlin_end_kind kind, unsigned int port, struct mar
 	if (!bytes)
 		goto unlock_end;
 	wmb(); /* stores may be combined on the way to the window */
-	ring_out_post(&end->out, bytes);
+	if (bus_carries(&peer->bus))
+		ring_out_post(&end->out, bytes);
+	else
+		end->out.posted++;
 	/* Another processor may write the pointer, and can't empty this one's buffer. */
 	wmb();
 	room->records--;
@@ -275,7 +278,8 @@ static void messages_signal(struct marlin_peer *peer, enum marlin_end_kind kind)
 	lockdep_assert_held(&end->out_lock);
 	wmb(); /* the entries, before the pointer */
 	if (kind == MARLIN_CLIENT)
-		ring_out_signal(&end->out, end->pointer);
+		ring_out_signal(&end->out,
+				bus_word(&peer->bus, &peer->out_messages->request_pointer));
 	marlin_flush(peer);
 	messages_wake(peer);
 	end->out_unrung = false;
@@ -341,6 +345,15 @@ static const u8 *messages_next(struct marlin_end *end, enum marlin_end_kind kind
 	return record;
 }
 
+/* The records that this end took, in the peer's memory. */
+static u32 *messages_credit(struct marlin_peer *peer, enum marlin_end_kind kind)
+{
+	struct marlin_messages *other = peer->out_messages;
+
+	return bus_word(&peer->bus, kind == MARLIN_CLIENT ? &other->response_credit :
+							    &other->request_credit);
+}
+
 /* A turn of an end; returns how much of one it used. Under rcu_read_lock(). */
 static unsigned int messages_serve(struct marlin_peer *peer, enum marlin_end_kind kind)
 {
@@ -376,6 +389,7 @@ static unsigned int messages_serve(struct marlin_peer *peer, enum marlin_end_kin
 			break;
 		}
 		ring_in_take(&end->in);
+		end->in.credit = messages_credit(peer, kind);
 		told |= ring_in_tell(&end->in);
 		end->stats.in++;
 		marlin_spin_got(peer->md, &peer->message_spin);
@@ -454,7 +468,7 @@ static bool messages_doze(struct marlin_peer *peer)
 
 	spin_lock(&end->in_lock);
 	if (end->in_live) {
-		ring_doze(marlin_word(&peer->out_messages->message_sleeps));
+		ring_doze(bus_word(&peer->bus, &peer->out_messages->message_sleeps));
 		marlin_flush(peer);
 		has_work = marlin_messages_has_work(peer);
 	}
@@ -469,7 +483,7 @@ void marlin_messages_rise(struct marlin_peer *peer)
 
 	spin_lock(&end->in_lock);
 	if (end->in_live)
-		ring_rise(marlin_word(&peer->out_messages->message_sleeps));
+		ring_rise(bus_word(&peer->bus, &peer->out_messages->message_sleeps));
 	spin_unlock(&end->in_lock);
 }
 
@@ -494,6 +508,17 @@ static int messages_rounds(struct marlin_queue *queue, int budget)
 	return min(done, budget);
 }
 
+/* Copies share the bell, which is masked while the poll goes on. */
+static void messages_look_at_bell(struct marlin_dev *md)
+{
+	u64 bell = marlin_bell_messages(md);
+
+	if (!(ntb_db_read(md->ntb) & bell))
+		return;
+	ntb_db_clear(md->ntb, bell);
+	marlin_cmmc_bell(md);
+}
+
 int marlin_messages_poll(struct napi_struct *napi, int budget)
 {
 	struct marlin_queue *queue = container_of(napi, struct marlin_queue, napi);
@@ -506,8 +531,10 @@ int marlin_messages_poll(struct napi_struct *napi, int budget)
 	if (!done && marlin_spin(queue))
 		done = messages_rounds(queue, budget);
 	rcu_read_unlock();
+	messages_look_at_bell(md);
 	if (done >= budget || !napi_complete_done(napi, done))
 		return done;
+	marlin_bells_rise(md, marlin_bell_messages(md));
 	for (unsigned int i = 0; i < md->peer_count; i++)
 		again |= messages_doze(&md->peers[i]);
 	if (again)

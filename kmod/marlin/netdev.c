@@ -21,9 +21,6 @@
 	(NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HIGHDMA | NETIF_F_HW_CSUM | NETIF_F_RXCSUM |      \
 	 NETIF_F_TSO | NETIF_F_TSO6 | NETIF_F_TSO_ECN)
 
-/* A peer whose queue is stopped for so long is taken for stuck. */
-#define NETDEV_TIMEOUT (5 * HZ)
-
 /* An answer between emulated machines takes 150 to 400 us, one between real ones less. */
 #define NETDEV_SPIN_USECS 500
 
@@ -51,22 +48,29 @@ static int netdev_stop(struct net_device *dev)
 {
 	struct marlin_dev *md = netdev_priv(dev);
 
+	/* Its polls stopped before the machine went to sleep, and don't start when it wakes up. */
+	if (md->sleeps) {
+		md->sleeps = false;
+		return 0;
+	}
 	ntb_db_set_mask(md->ntb, marlin_bells(md));
 	WRITE_ONCE(md->open, false);
 	/* Stops all peers. */
 	marlin_link_changed(md);
-	flush_work(&md->link_work);
+	marlin_link_flush(md);
 	ntb_link_disable(md->ntb);
 	for (unsigned int k = 0; k < md->rings; k++)
 		napi_disable(&md->queues[k].napi);
 	napi_disable(&md->messages.napi);
+	/* A poll might just have unmasked its bell. */
+	ntb_db_set_mask(md->ntb, marlin_bells(md));
 	return 0;
 }
 
-/* Stops links and polls of an interface that is up; true: it was. Under RTNL. */
+/* Stops links and polls of an interface that is up; true: they ran. Under RTNL. */
 bool marlin_netdev_pause(struct marlin_dev *md)
 {
-	if (!netif_running(md->dev))
+	if (!netif_running(md->dev) || md->sleeps)
 		return false;
 	netif_tx_disable(md->dev);
 	netdev_stop(md->dev);
@@ -129,7 +133,6 @@ static const struct net_device_ops netdev_ops = {
 	.ndo_validate_addr = eth_validate_addr,
 	/* Refused while the interface is up: peers learn the address by the handshake. */
 	.ndo_set_mac_address = eth_mac_addr,
-	.ndo_tx_timeout = marlin_xmit_timeout,
 	.ndo_change_mtu = marlin_xdp_change_mtu,
 	.ndo_bpf = marlin_xdp,
 	.ndo_xdp_xmit = marlin_xdp_xmit,
@@ -160,7 +163,6 @@ struct net_device *marlin_netdev_alloc(unsigned int peer_count, unsigned int bel
 	dev->features |= NETDEV_FEATURES;
 	dev->hw_features |= NETDEV_FEATURES;
 	dev->vlan_features |= NETDEV_FEATURES;
-	dev->watchdog_timeo = NETDEV_TIMEOUT;
 	/* A poll by netpoll, for a message that is printed under out_lock, would take that lock. */
 	dev->priv_flags |= IFF_DISABLE_NETPOLL;
 	dev->max_mtu = NETDEV_MTU_MAX;

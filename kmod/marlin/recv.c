@@ -126,6 +126,7 @@ static void recv_tell(struct marlin_in *in, bool now)
 	struct marlin_peer *peer = in->peer;
 
 	lockdep_assert_held(&in->lock);
+	in->frames.tail = bus_word(&peer->bus, &marlin_peer_window(peer, in->number)->tail);
 	if (!frames_in_tell(&in->frames, now))
 		return;
 	in->stats.tells++;
@@ -184,12 +185,18 @@ bool marlin_recv_has_frame(struct marlin_in *in)
 	return has_frame;
 }
 
+/* "I sleep", in the peer's memory. */
+static u32 *recv_flag(struct marlin_in *in)
+{
+	return bus_word(&in->peer->bus, &marlin_peer_window(in->peer, in->number)->reader_sleeps);
+}
+
 /* Says to the peer that this end is awake: a bell too many is all that a late word costs. */
 void marlin_recv_rise(struct marlin_in *in)
 {
 	spin_lock(&in->lock);
 	if (in->live)
-		ring_rise(marlin_word(&marlin_peer_window(in->peer, in->number)->reader_sleeps));
+		ring_rise(recv_flag(in));
 	spin_unlock(&in->lock);
 }
 
@@ -201,7 +208,7 @@ static bool recv_doze(struct marlin_in *in)
 	spin_lock(&in->lock);
 	if (in->live) {
 		recv_tell(in, true);
-		ring_doze(marlin_word(&marlin_peer_window(in->peer, in->number)->reader_sleeps));
+		ring_doze(recv_flag(in));
 		marlin_flush(in->peer);
 		has_record = frames_in_has_record(&in->frames);
 	}
@@ -243,6 +250,7 @@ int marlin_recv_poll(struct napi_struct *napi, int budget)
 	marlin_xdp_flush(queue);
 	if (done >= budget || !napi_complete_done(napi, done))
 		return done;
+	marlin_bells_rise(md, marlin_bell_frames(md, queue->number));
 	for (unsigned int i = 0; i < md->peer_count; i++)
 		again |= recv_doze(&md->peers[i].in[queue->number]);
 	if (again)

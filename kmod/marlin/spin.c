@@ -108,7 +108,7 @@ static u64 spin_begin(struct marlin_queue *queue)
 		struct marlin_spin *spin = spin_of(queue, peer);
 		u64 its_ns = READ_ONCE(spin->asked_at_ns) + limit_ns;
 
-		if (!READ_ONCE(peer->mac) || !marlin_spin_is_due(md, spin) || its_ns <= now_ns)
+		if (!READ_ONCE(peer->up) || !marlin_spin_is_due(md, spin) || its_ns <= now_ns)
 			continue;
 		spin_rise(queue, peer);
 		until_ns = max(until_ns, its_ns);

@@ -25,6 +25,8 @@ static_assert(offsetof(struct marlin_offload, checksum_offset) ==
 
 /* A longer frame is no question: it carries bulk data. */
 #define XMIT_QUESTION_BYTES_MAX 2048
+/* A peer that makes no room for so long is taken for stuck. */
+#define XMIT_STUCK (5 * HZ)
 
 static struct marlin_peer *xmit_find(struct marlin_dev *md, const u8 *address)
 {
@@ -92,7 +94,8 @@ static bool xmit_has_room(struct marlin_out *out, u32 bytes)
 static void xmit_doze(struct marlin_out *out)
 {
 	lockdep_assert_held(&out->lock);
-	ring_doze(marlin_word(&marlin_peer_window(out->peer, out->number)->writer_sleeps));
+	ring_doze(bus_word(&out->peer->bus,
+			   &marlin_peer_window(out->peer, out->number)->writer_sleeps));
 	marlin_flush(out->peer);
 }
 
@@ -104,6 +107,7 @@ static void xmit_wait(struct marlin_out *out, struct netdev_queue *queue)
 		return;
 	netif_tx_stop_queue(queue);
 	out->waits = true;
+	mod_timer(&out->stuck, jiffies + XMIT_STUCK);
 	out->stats.stops++;
 	xmit_doze(out);
 	/* Room that came before the peer saw the flag. */
@@ -138,23 +142,20 @@ void marlin_xmit_wake(struct marlin_out *out)
 }
 
 /*
- * A ring's queue has been stopped for NETDEV_TIMEOUT. The frames in it are charged to sockets that
- * send to other peers, too. So the link starts again, and the frames are dropped.
+ * A ring's queue has been stopped for XMIT_STUCK. The frames in it are charged to sockets that send
+ * to other peers, too. So the link starts again, and the frames are dropped. Not by the stack's
+ * watchdog, which takes a pause of a peer for a fault of this machine and warns.
  */
-void marlin_xmit_timeout(struct net_device *dev, unsigned int queue)
+void marlin_xmit_stuck(struct timer_list *timer)
 {
-	struct marlin_dev *md = netdev_priv(dev);
-	struct marlin_out *out;
+	struct marlin_out *out = container_of(timer, struct marlin_out, stuck);
 
-	if (queue >= marlin_multicast_queue(md))
-		return;
-	out = &md->peers[queue / md->rings_max].out[queue % md->rings_max];
-	spin_lock_bh(&out->lock);
+	spin_lock(&out->lock);
 	if (out->live && out->waits) {
 		out->live = false;
 		marlin_link_fault(out->peer, frames_fault_name(FRAMES_FAULT_STUCK));
 	}
-	spin_unlock_bh(&out->lock);
+	spin_unlock(&out->lock);
 }
 
 /* ---- frames ---- */
@@ -163,9 +164,13 @@ void marlin_xmit_timeout(struct net_device *dev, unsigned int queue)
 static void xmit_post(struct marlin_out *out, u32 bytes)
 {
 	lockdep_assert_held(&out->lock);
-	frames_out_close(&out->frames, bytes);
-	wmb(); /* stores may be combined on the way to the window */
-	frames_out_post(&out->frames, bytes);
+	if (bus_carries(&out->peer->bus)) {
+		frames_out_close(&out->frames, bytes);
+		wmb(); /* stores may be combined on the way to the window */
+		frames_out_post(&out->frames, bytes);
+	} else {
+		out->frames.head += frames_record_bytes(bytes);
+	}
 	out->unrung = true;
 	out->stats.packets++;
 	out->stats.bytes += bytes;
@@ -187,10 +192,10 @@ static void xmit_move(struct marlin_out *out, const struct sk_buff *skb,
 
 /*
  * queue: the ring's own, which may be stopped, or NULL. NETDEV_TX_BUSY: the frame waits in it. The
- * caller frees the frame otherwise.
+ * caller frees the frame otherwise; *sent: it went, and was not dropped.
  */
 static netdev_tx_t xmit_to(struct marlin_out *out, const struct sk_buff *skb,
-			   struct netdev_queue *queue)
+			   struct netdev_queue *queue, bool *sent)
 {
 	enum marlin_drop drop = MARLIN_DROPS;
 	struct virtio_net_hdr offload;
@@ -216,7 +221,8 @@ static netdev_tx_t xmit_to(struct marlin_out *out, const struct sk_buff *skb,
 		drop = MARLIN_DROP_FULL;
 	}
 	spin_unlock(&out->lock);
-	if (drop != MARLIN_DROPS)
+	*sent = drop == MARLIN_DROPS;
+	if (!*sent)
 		xmit_count_drop(out->peer->md, drop);
 	return result;
 }
@@ -336,15 +342,19 @@ netdev_features_t marlin_xmit_features(struct sk_buff *skb, struct net_device *d
 	return vlan_features_check(skb, features);
 }
 
-/* Multicast frames stay in order, so they all go by one ring. */
-static void xmit_to_all(struct marlin_dev *md, const struct sk_buff *skb)
+/* Multicast frames stay in order, so they all go by one ring. True: to one peer at least. */
+static bool xmit_to_all(struct marlin_dev *md, const struct sk_buff *skb)
 {
+	bool any = false, sent;
+
 	for (unsigned int i = 0; i < md->peer_count; i++) {
 		if (!READ_ONCE(md->peers[i].mac))
 			continue;
-		xmit_to(&md->peers[i].out[0], skb, NULL);
+		xmit_to(&md->peers[i].out[0], skb, NULL, &sent);
+		any |= sent;
 		xmit_ring(&md->peers[i].out[0]);
 	}
+	return any;
 }
 
 netdev_tx_t marlin_xmit(struct sk_buff *skb, struct net_device *dev)
@@ -355,28 +365,31 @@ netdev_tx_t marlin_xmit(struct sk_buff *skb, struct net_device *dev)
 	const u8 *address = ((const struct ethhdr *)skb->data)->h_dest;
 	struct marlin_out *own = NULL;
 	netdev_tx_t result = NETDEV_TX_OK;
-	bool more = netdev_xmit_more();
+	bool more = netdev_xmit_more(), sent = true;
 	struct marlin_peer *peer;
 
 	if (number < marlin_multicast_queue(md))
 		own = &md->peers[number / md->rings_max].out[number % md->rings_max];
 	if (is_multicast_ether_addr(address)) {
-		xmit_to_all(md, skb);
+		sent = xmit_to_all(md, skb);
 	} else {
 		peer = xmit_find(md, address);
 		if (!peer) {
 			xmit_count_drop(md, MARLIN_DROP_UNKNOWN);
+			sent = false;
 		} else if (own && own->peer == peer && own->number < READ_ONCE(peer->out_rings)) {
-			result = xmit_to(own, skb, queue);
+			result = xmit_to(own, skb, queue, &sent);
 		} else {
 			/* Address and rings were others when the queue was chosen. */
-			xmit_to(&peer->out[0], skb, NULL);
+			xmit_to(&peer->out[0], skb, NULL, &sent);
 			xmit_ring(&peer->out[0]);
 		}
 	}
 	if (own && (!more || netif_xmit_stopped(queue)))
 		xmit_ring(own);
-	if (result == NETDEV_TX_OK)
+	if (result == NETDEV_TX_OK && sent)
 		dev_consume_skb_any(skb);
+	else if (result == NETDEV_TX_OK)
+		dev_kfree_skb_any(skb);
 	return result;
 }

@@ -7,13 +7,19 @@
  *   irq_work       the same look, after a call of the client's that may have made events due
  *
  * A link is up while the client wants links, the switch permits it, and switch and peer say that
- * the peer is there. A peer that went and came back between two looks has another generation; the
- * client is told of both.
+ * the peer is there. A link that was down between two looks has another epoch; the client is told
+ * of both.
+ *
+ * A hostile peer can ring as fast as it likes. The interrupt of a doorbell that is masked is
+ * disabled until the client unmasks it, and that of NTB_VECTOR_EVENT rests for a tick when there
+ * were too many within one.
  */
 #include "ivshmem.h"
 
 #define MESSAGE_VALUE_MASK GENMASK_ULL(31, 0)
 #define DOORBELL_REGISTER 12 /* of BAR 0: ID of the peer << 16 | vector */
+/* More looks within a tick than links, messages and policy of all peers have changes. */
+#define EVENT_COUNT_MAX 64
 
 void ivshmem_ring(struct ivshmem_ntb *nt, struct ivshmem_peer *peer, unsigned int vector)
 {
@@ -30,9 +36,27 @@ static void event_doorbell_rung(struct ivshmem_ntb *nt, unsigned int number)
 	spin_lock_irqsave(&nt->lock, flags);
 	nt->doorbells |= BIT_ULL(number);
 	masked = nt->doorbell_mask & BIT_ULL(number);
+	if (masked && !(nt->doorbells_resting & BIT_ULL(number))) {
+		nt->doorbells_resting |= BIT_ULL(number);
+		disable_irq_nosync(nt->vectors[number].irq);
+	}
 	spin_unlock_irqrestore(&nt->lock, flags);
 	if (!masked)
 		ntb_db_event(&nt->ntb, number);
+}
+
+/* Doorbells that are no longer masked interrupt again. */
+void ivshmem_doorbells_rise(struct ivshmem_ntb *nt, u64 bits)
+{
+	unsigned long flags;
+	u64 risen;
+
+	spin_lock_irqsave(&nt->lock, flags);
+	risen = nt->doorbells_resting & bits & ~nt->doorbell_mask;
+	nt->doorbells_resting &= ~risen;
+	spin_unlock_irqrestore(&nt->lock, flags);
+	for (; risen; risen &= risen - 1)
+		enable_irq(nt->vectors[__ffs64(risen)].irq);
 }
 
 static void event_doorbells_look(struct ivshmem_ntb *nt)
@@ -138,22 +162,35 @@ static void event_messages_look(struct ivshmem_ntb *nt)
 
 /* ---- links ---- */
 
+/*
+ * Each of these words changes whenever it takes the link down, or lets it come: so does their sum.
+ * A restart of a machine changes the generation at random.
+ */
+u32 ivshmem_link_epoch(struct ntb_dev *ntb, int pidx)
+{
+	struct ivshmem_ntb *nt = to_ivshmem(ntb);
+	const struct ntb_port_page *peer = nt->peers[pidx].page;
+
+	return ivshmem_read32(&nt->own->changes) + ivshmem_read32(&nt->own->link) +
+	       ivshmem_read32(&peer->changes) + ivshmem_read32(&peer->link);
+}
+
 /* Takes a link down if it is to be, and returns whether it did. */
-static bool event_link_goes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
+static bool event_link_goes(struct ivshmem_ntb *nt, int pidx, u32 epoch, bool up)
 {
 	unsigned long flags;
 	bool goes;
 
 	spin_lock_irqsave(&nt->lock, flags);
 	goes = nt->linked & BIT_ULL(pidx) &&
-	       (!up || !nt->enabled || nt->peers[pidx].link_word != word);
+	       (!up || !nt->enabled || nt->peers[pidx].link_epoch != epoch);
 	if (goes)
 		nt->linked &= ~BIT_ULL(pidx);
 	spin_unlock_irqrestore(&nt->lock, flags);
 	return goes;
 }
 
-static bool event_link_comes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up)
+static bool event_link_comes(struct ivshmem_ntb *nt, int pidx, u32 epoch, bool up)
 {
 	unsigned long flags;
 	bool comes;
@@ -162,7 +199,7 @@ static bool event_link_comes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up
 	comes = up && nt->enabled && !(nt->linked & BIT_ULL(pidx));
 	if (comes) {
 		nt->linked |= BIT_ULL(pidx);
-		nt->peers[pidx].link_word = word;
+		nt->peers[pidx].link_epoch = epoch;
 	}
 	spin_unlock_irqrestore(&nt->lock, flags);
 	return comes;
@@ -171,20 +208,25 @@ static bool event_link_comes(struct ivshmem_ntb *nt, int pidx, u32 word, bool up
 static void event_links_look(struct ivshmem_ntb *nt)
 {
 	u64 reach = ivshmem_read64(&nt->switch_page->map[nt->port].reach);
-	u32 present = ivshmem_read32(&nt->switch_page->present);
 	unsigned int i;
 
 	for (i = 0; i < nt->peer_count; i++) {
-		u32 both = BIT(nt->port) | BIT(nt->peers[i].port);
-		u32 word = ivshmem_read32(&nt->peers[i].page->link);
-		bool up = (present & both) == both && reach & BIT_ULL(nt->peers[i].port) &&
-			  word & NTB_LINK_UP;
+		/* First: a change after it is noticed by the next look, which its event brings. */
+		u32 epoch = ivshmem_link_epoch(&nt->ntb, i), both, present, word;
+		bool up;
 
-		if (event_link_goes(nt, i, word, up)) {
+		rmb(); /* the epoch is no newer than the words that follow */
+		both = BIT(nt->port) | BIT(nt->peers[i].port);
+		present = ivshmem_read32(&nt->switch_page->present);
+		word = ivshmem_read32(&nt->peers[i].page->link);
+		up = (present & both) == both && reach & BIT_ULL(nt->peers[i].port) &&
+		     word & NTB_LINK_UP;
+
+		if (event_link_goes(nt, i, epoch, up)) {
 			event_messages_drop(nt, i);
 			ntb_link_event(&nt->ntb);
 		}
-		if (event_link_comes(nt, i, word, up))
+		if (event_link_comes(nt, i, epoch, up))
 			ntb_link_event(&nt->ntb);
 	}
 }
@@ -227,6 +269,28 @@ void ivshmem_events(struct irq_work *work)
 	event_doorbells_look(nt);
 }
 
+/* Too many interrupts of the vector within a tick: it rests for another one. */
+static void event_limit(struct ivshmem_ntb *nt)
+{
+	if (time_after(jiffies, nt->event_jiffy)) {
+		nt->event_jiffy = jiffies;
+		nt->event_count = 0;
+	}
+	if (++nt->event_count != EVENT_COUNT_MAX)
+		return;
+	disable_irq_nosync(nt->vectors[NTB_VECTOR_EVENT].irq);
+	mod_timer(&nt->event_rest, jiffies + 1);
+}
+
+void ivshmem_event_rest_end(struct timer_list *timer)
+{
+	struct ivshmem_ntb *nt = container_of(timer, struct ivshmem_ntb, event_rest);
+
+	nt->event_count = 0;
+	enable_irq(nt->vectors[NTB_VECTOR_EVENT].irq);
+	irq_work_queue(&nt->events);
+}
+
 irqreturn_t ivshmem_interrupt(int irq, void *context)
 {
 	struct ivshmem_vector *vector = context;
@@ -235,6 +299,7 @@ irqreturn_t ivshmem_interrupt(int irq, void *context)
 	if (vector->number < NTB_DOORBELLS) {
 		event_doorbell_rung(nt, vector->number);
 	} else {
+		event_limit(nt);
 		event_links_look(nt);
 		ivshmem_pages_look(nt);
 		event_messages_look(nt);

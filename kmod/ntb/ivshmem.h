@@ -6,6 +6,7 @@
  *   ops.c      struct ntb_dev_ops
  *   event.c    interrupts, links, doorbells, message registers
  *   pages.c    which pages of peers the switch opens to this machine (../ntb_ops.h)
+ *   bus.c      faults of the lab (../ntb_ops.h)
  *   window.c   memory windows, and the DMA operations that give out their memory
  *
  * Invariants
@@ -22,6 +23,7 @@
 #include <linux/pci.h>
 #include <linux/spinlock.h>
 
+#include "ntb_ops.h"
 #include "remora/ntb.h"
 
 #define IVSHMEM_PEERS_MAX (NTB_PORTS_MAX - 1)
@@ -46,13 +48,14 @@ struct ivshmem_peer {
 	resource_size_t out_bytes;
 	phys_addr_t ram_base; /* all of the peer's RAM, as our CPU sees it */
 	u64 ram_bytes;
-	u32 link_word; /* as it was when the link came up */
+	u32 link_epoch; /* as it was when the link came up */
 	struct ivshmem_window in; /* the peer's window into our RAM */
 };
 
 struct ivshmem_vector {
 	struct ivshmem_ntb *nt;
 	unsigned int number;
+	int irq;
 };
 
 struct ivshmem_ntb {
@@ -65,12 +68,16 @@ struct ivshmem_ntb {
 	struct ivshmem_peer peers[IVSHMEM_PEERS_MAX]; /* by port number, our own left out */
 	struct ivshmem_vector vectors[NTB_VECTORS];
 	struct irq_work events;
+	struct timer_list event_rest; /* ends the rest of NTB_VECTOR_EVENT's interrupt */
+	unsigned long event_jiffy; /* of the last one; the interrupt alone uses these two */
+	unsigned int event_count; /* within that */
 	bool registered; /* there may be a client to tell */
 	u32 policy_told; /* number of the switch's policy that the client was told of */
 
-	spinlock_t lock; /* guards the members below, the peers' link_word and the windows */
+	spinlock_t lock; /* guards the members below, the peers' link_epoch and the windows */
 	u64 doorbells; /* rung and not cleared */
 	u64 doorbell_mask;
+	u64 doorbells_resting; /* masked, and their interrupts disabled */
 	u64 message_mask;
 	u64 messages_failed; /* of IVSHMEM_MESSAGES_OUT */
 	bool enabled; /* the client wants links */
@@ -102,12 +109,20 @@ static inline bool ivshmem_is_peer(struct ivshmem_ntb *nt, int pidx)
 	return pidx >= 0 && (unsigned int)pidx < nt->peer_count;
 }
 
-extern const struct ntb_dev_ops ivshmem_ops;
+extern const struct ntb_host_ops ivshmem_ops;
+
+/* bus.c */
+bool ivshmem_bus_is_on(struct ntb_dev *ntb);
+bool ivshmem_bus_carries(struct ntb_dev *ntb, int pidx);
+void ivshmem_bus_load(struct ntb_dev *ntb, u32 loads);
 
 /* event.c */
 irqreturn_t ivshmem_interrupt(int irq, void *vector);
 void ivshmem_events(struct irq_work *work);
 void ivshmem_ring(struct ivshmem_ntb *nt, struct ivshmem_peer *peer, unsigned int vector);
+void ivshmem_event_rest_end(struct timer_list *timer);
+void ivshmem_doorbells_rise(struct ivshmem_ntb *nt, u64 bits);
+u32 ivshmem_link_epoch(struct ntb_dev *ntb, int pidx);
 void ivshmem_link_set(struct ivshmem_ntb *nt, bool up);
 u64 ivshmem_message_status(struct ivshmem_ntb *nt);
 u32 ivshmem_message_read(struct ivshmem_ntb *nt, int *pidx, unsigned int number);
@@ -116,6 +131,8 @@ int ivshmem_message_write(struct ivshmem_ntb *nt, struct ivshmem_peer *peer, uns
 void ivshmem_message_clear(struct ivshmem_ntb *nt, u64 bits);
 
 /* pages.c */
+int ivshmem_pages_read(struct ntb_dev *ntb, int pidx, struct ntb_pages *pages);
+void ivshmem_pages_seen(struct ntb_dev *ntb, u32 policy);
 void ivshmem_pages_look(struct ivshmem_ntb *nt);
 
 /* window.c */

@@ -4,4 +4,4 @@
 
 obj-m += ntb_hw_ivshmem.o
 
-ntb_hw_ivshmem-y := $(addprefix kmod/ntb/, pci.o ops.o event.o window.o pages.o)
+ntb_hw_ivshmem-y := $(addprefix kmod/ntb/, pci.o ops.o event.o window.o pages.o bus.o)

@@ -170,7 +170,7 @@ static u64 ops_db_read_mask(struct ntb_dev *ntb)
 	return READ_ONCE(to_ivshmem(ntb)->doorbell_mask);
 }
 
-/* Changes a mask of `valid` bits; events that become due come by irq_work. */
+/* Changes a mask of `valid` bits. */
 static int ops_mask_change(struct ivshmem_ntb *nt, u64 *mask, u64 valid, u64 set, u64 clear)
 {
 	unsigned long flags;
@@ -180,8 +180,6 @@ static int ops_mask_change(struct ivshmem_ntb *nt, u64 *mask, u64 valid, u64 set
 	spin_lock_irqsave(&nt->lock, flags);
 	*mask = (*mask | set) & ~clear;
 	spin_unlock_irqrestore(&nt->lock, flags);
-	if (clear)
-		irq_work_queue(&nt->events);
 	return 0;
 }
 
@@ -196,7 +194,15 @@ static int ops_db_clear_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	return ops_mask_change(nt, &nt->doorbell_mask, IVSHMEM_DOORBELLS_ALL, 0, bits);
+	int err = ops_mask_change(nt, &nt->doorbell_mask, IVSHMEM_DOORBELLS_ALL, 0, bits);
+
+	if (err)
+		return err;
+	ivshmem_doorbells_rise(nt, bits);
+	/* A client unmasks after each poll, so the work is spared if nothing was rung meanwhile. */
+	if (READ_ONCE(nt->doorbells) & bits)
+		irq_work_queue(&nt->events);
+	return 0;
 }
 
 static int ops_peer_db_set(struct ntb_dev *ntb, u64 bits)
@@ -321,8 +327,13 @@ static int ops_msg_clear_mask(struct ntb_dev *ntb, u64 bits)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 
-	return ops_mask_change(nt, &nt->message_mask, IVSHMEM_MESSAGES_IN | IVSHMEM_MESSAGES_OUT, 0,
-			       bits);
+	int err = ops_mask_change(nt, &nt->message_mask,
+				  IVSHMEM_MESSAGES_IN | IVSHMEM_MESSAGES_OUT, 0, bits);
+
+	/* Events that become due come by irq_work. */
+	if (!err && bits)
+		irq_work_queue(&nt->events);
+	return err;
 }
 
 static u32 ops_msg_read(struct ntb_dev *ntb, int *pidx, int midx)
@@ -344,42 +355,50 @@ static int ops_peer_msg_write(struct ntb_dev *ntb, int pidx, int midx, u32 value
 	return ivshmem_message_write(nt, &nt->peers[pidx], midx, value);
 }
 
-const struct ntb_dev_ops ivshmem_ops = {
-	.port_number = ops_port_number,
-	.peer_port_count = ops_peer_port_count,
-	.peer_port_number = ops_peer_port_number,
-	.peer_port_idx = ops_peer_port_idx,
-	.link_is_up = ops_link_is_up,
-	.link_enable = ops_link_enable,
-	.link_disable = ops_link_disable,
-	.mw_count = ops_mw_count,
-	.mw_get_align = ops_mw_get_align,
-	.mw_set_trans = ops_mw_set_trans,
-	.peer_mw_count = ops_peer_mw_count,
-	.peer_mw_get_addr = ops_peer_mw_get_addr,
-	.peer_mw_set_trans = ops_peer_mw_set_trans,
-	.db_valid_mask = ops_db_valid_mask,
-	.db_vector_count = ops_db_vector_count,
-	.db_vector_mask = ops_db_vector_mask,
-	.db_read = ops_db_read,
-	.db_clear = ops_db_clear,
-	.db_read_mask = ops_db_read_mask,
-	.db_set_mask = ops_db_set_mask,
-	.db_clear_mask = ops_db_clear_mask,
-	.peer_db_set = ops_peer_db_set,
-	.spad_count = ops_spad_count,
-	.spad_read = ops_spad_read,
-	.spad_write = ops_spad_write,
-	.peer_spad_addr = ops_peer_spad_addr,
-	.peer_spad_read = ops_peer_spad_read,
-	.peer_spad_write = ops_peer_spad_write,
-	.msg_count = ops_msg_count,
-	.msg_inbits = ops_msg_inbits,
-	.msg_outbits = ops_msg_outbits,
-	.msg_read_sts = ops_msg_read_sts,
-	.msg_clear_sts = ops_msg_clear_sts,
-	.msg_set_mask = ops_msg_set_mask,
-	.msg_clear_mask = ops_msg_clear_mask,
-	.msg_read = ops_msg_read,
-	.peer_msg_write = ops_peer_msg_write,
+const struct ntb_host_ops ivshmem_ops = {
+	.ntb = {
+		.port_number = ops_port_number,
+		.peer_port_count = ops_peer_port_count,
+		.peer_port_number = ops_peer_port_number,
+		.peer_port_idx = ops_peer_port_idx,
+		.link_is_up = ops_link_is_up,
+		.link_enable = ops_link_enable,
+		.link_disable = ops_link_disable,
+		.mw_count = ops_mw_count,
+		.mw_get_align = ops_mw_get_align,
+		.mw_set_trans = ops_mw_set_trans,
+		.peer_mw_count = ops_peer_mw_count,
+		.peer_mw_get_addr = ops_peer_mw_get_addr,
+		.peer_mw_set_trans = ops_peer_mw_set_trans,
+		.db_valid_mask = ops_db_valid_mask,
+		.db_vector_count = ops_db_vector_count,
+		.db_vector_mask = ops_db_vector_mask,
+		.db_read = ops_db_read,
+		.db_clear = ops_db_clear,
+		.db_read_mask = ops_db_read_mask,
+		.db_set_mask = ops_db_set_mask,
+		.db_clear_mask = ops_db_clear_mask,
+		.peer_db_set = ops_peer_db_set,
+		.spad_count = ops_spad_count,
+		.spad_read = ops_spad_read,
+		.spad_write = ops_spad_write,
+		.peer_spad_addr = ops_peer_spad_addr,
+		.peer_spad_read = ops_peer_spad_read,
+		.peer_spad_write = ops_peer_spad_write,
+		.msg_count = ops_msg_count,
+		.msg_inbits = ops_msg_inbits,
+		.msg_outbits = ops_msg_outbits,
+		.msg_read_sts = ops_msg_read_sts,
+		.msg_clear_sts = ops_msg_clear_sts,
+		.msg_set_mask = ops_msg_set_mask,
+		.msg_clear_mask = ops_msg_clear_mask,
+		.msg_read = ops_msg_read,
+		.peer_msg_write = ops_peer_msg_write,
+	},
+	.pages_read = ivshmem_pages_read,
+	.pages_seen = ivshmem_pages_seen,
+	.link_epoch = ivshmem_link_epoch,
+	.bus_is_on = ivshmem_bus_is_on,
+	.bus_carries = ivshmem_bus_carries,
+	.bus_load = ivshmem_bus_load,
 };

@@ -5,17 +5,13 @@
  */
 #include "ivshmem.h"
 
-#include "ntb_ops.h"
-
 static_assert(NTB_PAGES_RANGES == NTB_RANGES);
 
-int ntb_pages_read(struct ntb_dev *ntb, int pidx, struct ntb_pages *pages)
+int ivshmem_pages_read(struct ntb_dev *ntb, int pidx, struct ntb_pages *pages)
 {
 	struct ivshmem_ntb *nt = to_ivshmem(ntb);
 	const struct ntb_range *from;
 
-	if (ntb->ops != &ivshmem_ops)
-		return -EOPNOTSUPP;
 	if (!ivshmem_is_peer(nt, pidx))
 		return -EINVAL;
 	pages->policy = ivshmem_read32(&nt->own->policy);
@@ -32,16 +28,11 @@ int ntb_pages_read(struct ntb_dev *ntb, int pidx, struct ntb_pages *pages)
 		return -EAGAIN;
 	return 0;
 }
-EXPORT_SYMBOL_GPL(ntb_pages_read);
 
-void ntb_pages_seen(struct ntb_dev *ntb, u32 policy)
+void ivshmem_pages_seen(struct ntb_dev *ntb, u32 policy)
 {
-	struct ivshmem_ntb *nt = to_ivshmem(ntb);
-
-	if (ntb->ops == &ivshmem_ops)
-		WRITE_ONCE(nt->own->policy_seen, cpu_to_le32(policy));
+	WRITE_ONCE(to_ivshmem(ntb)->own->policy_seen, cpu_to_le32(policy));
 }
-EXPORT_SYMBOL_GPL(ntb_pages_seen);
 
 /* The client looks at links, and with them at the ranges. */
 void ivshmem_pages_look(struct ivshmem_ntb *nt)

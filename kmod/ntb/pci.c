@@ -131,6 +131,15 @@ static void pci_events_stop(void *nt)
 	irq_work_sync(&((struct ivshmem_ntb *)nt)->events);
 }
 
+/* The timer enables an interrupt, so it ends before that is freed. */
+static void pci_rest_stop(void *context)
+{
+	struct ivshmem_ntb *nt = context;
+
+	disable_irq(nt->vectors[NTB_VECTOR_EVENT].irq);
+	del_timer_sync(&nt->event_rest);
+}
+
 static int pci_start_interrupts(struct ivshmem_ntb *nt)
 {
 	struct pci_dev *pdev = nt->ntb.pdev;
@@ -142,14 +151,15 @@ static int pci_start_interrupts(struct ivshmem_ntb *nt)
 	if (err < 0)
 		return dev_err_probe(&pdev->dev, err, "needs %u MSI-X vectors\n", NTB_VECTORS);
 	init_irq_work(&nt->events, ivshmem_events);
+	timer_setup(&nt->event_rest, ivshmem_event_rest_end, 0);
 	/* After the interrupts, which are freed first, nothing queues it. */
 	err = devm_add_action_or_reset(&pdev->dev, pci_events_stop, nt);
 	for (i = 0; i < NTB_VECTORS && !err; i++) {
-		nt->vectors[i] = (struct ivshmem_vector){ nt, i };
-		err = devm_request_irq(&pdev->dev, pci_irq_vector(pdev, i), ivshmem_interrupt, 0,
+		nt->vectors[i] = (struct ivshmem_vector){ nt, i, pci_irq_vector(pdev, i) };
+		err = devm_request_irq(&pdev->dev, nt->vectors[i].irq, ivshmem_interrupt, 0,
 				       KBUILD_MODNAME, &nt->vectors[i]);
 	}
-	return err;
+	return err ?: devm_add_action_or_reset(&pdev->dev, pci_rest_stop, nt);
 }
 
 static int pci_ivshmem_probe(struct pci_dev *pdev, const struct pci_device_id *id)
@@ -164,7 +174,7 @@ static int pci_ivshmem_probe(struct pci_dev *pdev, const struct pci_device_id *i
 		return -ENOMEM;
 	nt->ntb.pdev = pdev;
 	nt->ntb.topo = NTB_TOPO_SWITCH;
-	nt->ntb.ops = &ivshmem_ops;
+	nt->ntb.ops = &ivshmem_ops.ntb;
 	spin_lock_init(&nt->lock);
 	nt->doorbell_mask = IVSHMEM_DOORBELLS_ALL;
 	nt->message_mask = IVSHMEM_MESSAGES_IN | IVSHMEM_MESSAGES_OUT;
@@ -217,3 +227,4 @@ module_pci_driver(ivshmem_driver);
 
 MODULE_DESCRIPTION("NTB between virtual machines, of QEMU's ivshmem devices");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

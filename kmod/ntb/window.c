@@ -144,6 +144,11 @@ static int window_map_read(struct ivshmem_ntb *nt, unsigned int port, struct win
 	return 0;
 }
 
+static void window_dma_undo(void *dev)
+{
+	set_dma_ops(dev, NULL);
+}
+
 int ivshmem_windows_init(struct ivshmem_ntb *nt)
 {
 	struct device *dev = &nt->ntb.pdev->dev;
@@ -180,7 +185,8 @@ int ivshmem_windows_init(struct ivshmem_ntb *nt)
 	nt->ram_bytes = map.ram_bytes;
 	nt->ram = ram;
 	set_dma_ops(dev, &window_dma_ops);
-	return 0;
+	/* The next driver of the device knows nothing of these. */
+	return devm_add_action_or_reset(dev, window_dma_undo, dev);
 }
 
 /* memory: the device whose BAR shows the peer's RAM */

@@ -9,6 +9,8 @@
 #include "core/base/crc32c.h"
 #include "core/base/siphash.h"
 #include "core/rmem/datagram.h"
+#include "core/rmem/seal.h"
+#include "rmem/carrier/cipher.h"
 #include "rmem/carrier/record.h"
 #include "rmem/carrier/skb.h"
 #include "rmem/carrier/socket.h"
@@ -22,11 +24,20 @@ EXPORT_SYMBOL_GPL(base_siphash_update);
 EXPORT_SYMBOL_GPL(rmem_type_table);
 
 EXPORT_SYMBOL_GPL(rmem_wire_payload_bytes);
+EXPORT_SYMBOL_GPL(rmem_wire_parse_hdr);
 EXPORT_SYMBOL_GPL(rmem_wire_seal);
+EXPORT_SYMBOL_GPL(rmem_wire_seal_hdr);
 
 EXPORT_SYMBOL_GPL(rmem_bundle_joins);
 EXPORT_SYMBOL_GPL(rmem_datagram_build_one);
+EXPORT_SYMBOL_GPL(rmem_datagram_open_unsealed);
 EXPORT_SYMBOL_GPL(rmem_datagram_step);
+
+EXPORT_SYMBOL_GPL(rmem_seal_derive);
+EXPORT_SYMBOL_GPL(rmem_seal_hdr_verifies);
+EXPORT_SYMBOL_GPL(rmem_seal_wipe);
+
+EXPORT_SYMBOL_GPL(rmem_cipher);
 
 EXPORT_SYMBOL_GPL(rmem_skb_begin);
 EXPORT_SYMBOL_GPL(rmem_skb_put_msg);
@@ -35,6 +46,9 @@ EXPORT_SYMBOL_GPL(rmem_skb_copy_heads);
 EXPORT_SYMBOL_GPL(rmem_skb_pull_heads);
 EXPORT_SYMBOL_GPL(rmem_skb_open);
 EXPORT_SYMBOL_GPL(rmem_skb_verifies);
+EXPORT_SYMBOL_GPL(rmem_skb_seal);
+EXPORT_SYMBOL_GPL(rmem_skb_prepare_unseal);
+EXPORT_SYMBOL_GPL(rmem_skb_unseal);
 EXPORT_SYMBOL_GPL(rmem_skb_record_init);
 
 EXPORT_SYMBOL_GPL(rmem_socket_parse);
@@ -66,6 +80,7 @@ static int __init core_init(void)
 static void __exit core_exit(void)
 {
 	rmem_socket_stop();
+	rmem_skb_stop();
 }
 
 module_init(core_init);
@@ -73,3 +88,4 @@ module_exit(core_exit);
 
 MODULE_DESCRIPTION("Remora remote memory: messages of client and node");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 struct cmmc_wake {
@@ -26,17 +27,23 @@ void wake_all(uint32_t* word) {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// False: another reader of the eventfd was first. It might block, so it is not asked to wait: the
+// thread would not see that it has to stop.
+bool take(int event) {
+    uint64_t count;
+    iovec part{&count, sizeof(count)};
+    return preadv2(event, &part, 1, -1, RWF_NOWAIT) > 0;
+}
+
 void* run(void* context) {
     auto* wake = static_cast<cmmc_wake*>(context);
     pollfd both[] = {{wake->stop, POLLIN, 0}, {wake->event, POLLIN, 0}};
     for (;;) {
-        uint64_t count;
         if (poll(both, 2, -1) < 0 && errno != EINTR)
             return nullptr;
         if (both[0].revents)
             return nullptr;
-        // Another reader of the eventfd might have been first.
-        if (both[1].revents & POLLIN && read(wake->event, &count, sizeof(count)) > 0)
+        if (both[1].revents & POLLIN && take(wake->event))
             wake_all(wake->word);
     }
 }

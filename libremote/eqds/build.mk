@@ -26,18 +26,18 @@ out/opt/libremote/eqds/udp/%.o out/opt/tools/eqds-run/%.o: CXXFLAGS += -Ilibremo
 
 # Preloaded into programs, so it needs nothing but the C library, and shows them nothing but socket functions: the
 # C++ runtime in it must not stand in for theirs.
-out/lib/libeqds-udp.so: $(call objects,opt,$(EQDSUDP_SRC))
+out/lib/remora/libeqds-udp.so: $(call objects,opt,$(EQDSUDP_SRC))
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) -shared -static-libstdc++ -static-libgcc \
 		-Wl,--exclude-libs,ALL -Wl,-z,defs $(filter %.o,$^) -o $@
 
-out/bin/eqds-run: $(call objects,opt,$(EQDSRUN_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so out/lib/libeqds-udp.so
+out/bin/eqds-run: $(call objects,opt,$(EQDSRUN_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so out/lib/remora/libeqds-udp.so
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) $(filter %.o,$(filter-out %.so,$^)) -Lout/lib -leqds -lfmt \
-		'-Wl,-rpath,$$ORIGIN/../lib' -o $@
+		$(RPATH) -o $@
 
 # Where it was built the library is found without being installed.
 out/bin/eqdsperf: $(call objects,opt,$(EQDSPERF_SRC) $(SUPPORT_SRC)) out/lib/libeqds.so
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CXX) $(opt_FLAGS) $(LDFLAGS) $(filter %.o,$^) -Lout/lib -leqds -lfmt \
-		'-Wl,-rpath,$$ORIGIN/../lib' -o $@
+		$(RPATH) -o $@

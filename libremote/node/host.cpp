@@ -33,9 +33,12 @@ const rmem_node_config& checked(const rmem_node_config& config) {
 
 } // namespace
 
-Host::Host(const rmem_node_config& config, bool lock_memory, const char* memory_option)
+Host::Host(const rmem_node_config& config, bool lock_memory, const char* memory_option,
+           MemoryFile* file)
     : config_(checked(config)),
-      pages_(config.pages << config.page_shift, lock_memory, memory_option),
+      file_(file),
+      pages_((config.pages - config.persistent_pages) << config.page_shift, lock_memory,
+             memory_option, file),
       state_(rmem_node_state_bytes(&config), lock_memory, memory_option),
       core_(new rmem_node),
       slot_lock_(new std::mutex[config.sessions_max]) {
@@ -48,16 +51,30 @@ Host::Host(const rmem_node_config& config, bool lock_memory, const char* memory_
 }
 
 rmem_space_error Host::add_space(std::uint32_t id, const std::uint8_t* key,
-                                 std::uint64_t quota_bytes) {
+                                 std::uint64_t quota_bytes, std::uint8_t required) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return rmem_node_space_add(core_.get(), id, key, quota_bytes);
+    return require(id, required, rmem_node_space_add(core_.get(), id, key, quota_bytes));
 }
 
-rmem_space_error Host::add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base) {
+// No session begins before: that wants the locks that the caller holds.
+rmem_space_error Host::require(std::uint32_t id, std::uint8_t required, rmem_space_error added) {
+    if (added == RMEM_SPACE_OK && required)
+        rmem_node_space_require(core_.get(), id, required);
+    return added;
+}
+
+bool Host::add_persistent(std::uint32_t id, std::uint64_t address) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return rmem_node_space_add_view(core_.get(), id, key, base);
+    return rmem_node_add_persistent(core_.get(), id, address);
+}
+
+rmem_space_error Host::add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
+                                std::uint8_t required) {
+    std::lock_guard one_call(call_lock_);
+    std::lock_guard slow(slow_lock_);
+    return require(id, required, rmem_node_space_add_view(core_.get(), id, key, base));
 }
 
 rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& between,
@@ -82,12 +99,14 @@ rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& be
 std::vector<Host::SpaceUsage> Host::spaces() {
     std::vector<SpaceUsage> all;
     std::lock_guard slow(slow_lock_);
+    rmem_traffic_settle_all(core_.get());
     const rmem_spaces& spaces = core_->spaces;
     for (const rmem_space& space : std::span(spaces.slot, spaces.slots)) {
         if (space.id)
             all.push_back({space.id, rmem_spaces_base(&spaces, &space), space.regions,
-                           space.pages_promised << config_.page_shift,
-                           space.quota_pages << config_.page_shift});
+                           space.required, space.pages_promised << config_.page_shift,
+                           space.quota_pages << config_.page_shift,
+                           __atomic_load_n(&space.calls_ns, __ATOMIC_RELAXED), space.traffic});
     }
     return all;
 }
@@ -187,6 +206,8 @@ void Host::run(rmem_node_call& call, const Between& between) {
 }
 
 bool Host::step(rmem_node_call& call) {
+    if (call.alone)
+        return rmem_node_call_step(core_.get(), &call);
     std::lock_guard slow(slow_lock_);
     std::unique_lock<std::mutex> slot;
     if (call.slot >= 0)

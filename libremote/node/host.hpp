@@ -21,6 +21,7 @@
 
 #include "node/core.hpp"
 #include "node/memory.hpp"
+#include "node/memory_file.hpp"
 
 namespace remora::node {
 
@@ -32,7 +33,9 @@ public:
 
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
     // memory_option: that of the program's user, to be named in failures.
-    Host(const rmem_node_config& config, bool lock_memory, const char* memory_option = "--memory");
+    // file: holds config.persistent_pages; it outlives this.
+    Host(const rmem_node_config& config, bool lock_memory, const char* memory_option = "--memory",
+         MemoryFile* file = nullptr);
 
     const rmem_node_config& config() const { return config_; }
     // The caller holds the locks that core/rmem/node/node.h requires.
@@ -55,9 +58,14 @@ public:
     void copy_in(const rmem_answer& answer, const std::uint8_t* from);
     void copy_inside(rmem_answer& answer);
 
-    rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key,
-                               std::uint64_t quota_bytes);
-    rmem_space_error add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base);
+    // required: the level of its sessions, as rmem_node_space_require() has it.
+    rmem_space_error add_space(std::uint32_t id, const std::uint8_t* key, std::uint64_t quota_bytes,
+                               std::uint8_t required = 0);
+    // Gives the file's memory to a space that has been added. False: the space isn't there.
+    bool add_persistent(std::uint32_t id, std::uint64_t address);
+    MemoryFile* file() const { return file_; }
+    rmem_space_error add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
+                              std::uint8_t required = 0);
     // force: ends the space's sessions and frees its regions first; between is called between the
     // steps of that, as in call(). grace returns once the requests have ended that found the
     // space's key before; then the key is wiped.
@@ -67,7 +75,10 @@ public:
         std::uint32_t id;
         std::uint32_t base; // of which it is a view; 0: it isn't a view
         std::uint32_t regions;
+        std::uint8_t required; // level of its sessions; 0: any
         std::uint64_t promised_bytes, quota_bytes;
+        std::uint64_t calls_ns; // of its clients
+        rmem_traffic traffic;   // the same
     };
     std::vector<SpaceUsage> spaces();
     // Calls fn under the locks that changes of the spaces are made under.
@@ -116,10 +127,12 @@ public:
     std::size_t clean();
 
 private:
+    rmem_space_error require(std::uint32_t id, std::uint8_t required, rmem_space_error added);
     bool step(rmem_node_call& call);
     void run(rmem_node_call& call, const Between& between);
 
     rmem_node_config config_;
+    MemoryFile* file_;
     Memory pages_;
     Memory state_;
     std::unique_ptr<rmem_node> core_;

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "node/memory_file.hpp"
 #include "support/descriptor.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
@@ -117,7 +118,8 @@ std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups,
     return least;
 }
 
-Memory::Memory(std::size_t bytes, bool lock, const char* option) : bytes_(bytes) {
+Memory::Memory(std::size_t bytes, bool lock, const char* option, MemoryFile* file)
+    : bytes_(bytes), mapped_bytes_(bytes) {
     std::uint64_t available = available_bytes();
     if (available && bytes > available)
         throw Failure(ENOMEM, "{} of memory are more than the {} available: lower {}",
@@ -129,30 +131,46 @@ Memory::Memory(std::size_t bytes, bool lock, const char* option) : bytes_(bytes)
                       "its {} free: lower {}, or raise the group's limit",
                       size_text(bytes), size_text(group->free_bytes()),
                       size_text(group->limit_bytes), option);
-    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
+    const std::size_t align = file ? MemoryFile::mapping_align : 0;
+    mapped_bytes_ += align + (file ? file->bytes() : 0);
+    mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | (file ? MAP_NORESERVE : 0), -1, 0);
+    if (mapped_ == MAP_FAILED)
         throw Failure(ENOMEM, "no {} of memory: {}: lower {}", size_text(bytes),
                       std::strerror(errno), option);
+    void* at = mapped_;
+    if (file) {
+        // The file begins at a multiple of align.
+        auto end = reinterpret_cast<std::uintptr_t>(at) + bytes + align - 1;
+        at = reinterpret_cast<void*>(end / align * align - bytes);
+    }
     data_ = static_cast<std::uint8_t*>(at);
     // Advice only: keep lent memory out of core dumps, and use large pages.
     madvise(at, bytes, MADV_DONTDUMP);
     madvise(at, bytes, MADV_HUGEPAGE);
     if (lock && mlock(at, bytes)) {
         int error = errno;
-        munmap(at, bytes);
+        munmap(mapped_, mapped_bytes_);
         explain_lock(bytes, error);
     }
     // Populate after the advice; MAP_POPULATE would do it before.
     if (!lock && madvise(at, bytes, MADV_POPULATE_WRITE)) {
         int error = errno;
-        munmap(at, bytes);
+        munmap(mapped_, mapped_bytes_);
         throw Failure(ENOMEM, "no {} of memory: {}: lower {}", size_text(bytes),
                       std::strerror(error), option);
+    }
+    try {
+        if (file)
+            file->map(data_ + bytes);
+    } catch (...) {
+        munmap(mapped_, mapped_bytes_);
+        throw;
     }
 }
 
 Memory::~Memory() {
-    munmap(data_, bytes_);
+    munmap(mapped_, mapped_bytes_);
 }
 
 bool shield_from_oom_killer() {

@@ -10,11 +10,14 @@
 
 namespace remora::node {
 
+class MemoryFile;
+
 class Memory {
 public:
     // Zeroed, page-aligned. Throws Failure, saying how to raise the limit that was met, or which
     // option to lower.
-    Memory(std::size_t bytes, bool lock, const char* option);
+    // file: is mapped behind these bytes; it outlives this.
+    Memory(std::size_t bytes, bool lock, const char* option, MemoryFile* file = nullptr);
     ~Memory();
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
@@ -25,6 +28,8 @@ public:
 private:
     std::uint8_t* data_ = nullptr;
     std::size_t bytes_;
+    void* mapped_ = nullptr; // with a file's mapping, and room to align that
+    std::size_t mapped_bytes_;
 };
 
 // A control group with a limit on memory.

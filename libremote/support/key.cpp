@@ -103,7 +103,7 @@ namespace {
 const char* remedy(int error) {
     switch (error) {
     case ENOENT:
-        return ": 'remora key new FILE' makes one, for the node and its clients";
+        return ": copy it from the other machine, or make it with 'remora key new FILE'";
     case EACCES:
         return ": be its owner, or copy it to a file of this user's with mode 600";
     default:

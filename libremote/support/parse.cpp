@@ -139,14 +139,23 @@ std::uint32_t parse_space_id(std::string_view text) {
 
 SpaceOption parse_space(std::string_view text) {
     static constexpr std::string_view quota = ",quota=", read_only = ",read-only-of=";
+    static constexpr std::string_view require = ",require=";
     static constexpr std::string_view forms =
-        "write ID=KEYFILE, ID=KEYFILE,quota=SIZE or ID=KEYFILE,read-only-of=ID";
+        "write ID=KEYFILE, ID=KEYFILE,quota=SIZE or ID=KEYFILE,read-only-of=ID, and behind that "
+        ",require=sealed if its clients have to seal";
     auto equals = text.find('=');
     if (equals == std::string_view::npos)
         throw Misuse("space '{}' has no key: {}", text, forms);
     SpaceOption space{};
     space.id = parse_space_id(text.substr(0, equals));
     std::string_view file = text.substr(equals + 1);
+    if (auto at = file.rfind(require); at != std::string_view::npos) {
+        if (file.substr(at + require.size()) != "sealed")
+            throw Misuse("space '{}' requires '{}', which isn't 'sealed': {}", text,
+                         file.substr(at + require.size()), forms);
+        space.sealed_only = true;
+        file = file.substr(0, at);
+    }
     if (auto at = file.rfind(read_only); at != std::string_view::npos) {
         space.read_only_of = parse_space_id(file.substr(at + read_only.size()));
         file = file.substr(0, at);

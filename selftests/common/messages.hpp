@@ -180,6 +180,32 @@ std::vector<Received> received(const Bytes& bytes, bool response, KeyOf key_of) 
     return messages;
 }
 
+// The messages of a sealed datagram whose seal was opened.
+inline std::vector<Received> opened(const Bytes& plain, bool response) {
+    std::vector<Received> messages;
+    rmem_datagram in;
+    if (rmem_datagram_open_unsealed(&in, plain.data(), static_cast<u32>(plain.size()), response) !=
+        RMEM_WIRE_GOOD)
+        return messages;
+    while (rmem_datagram_step(&in, plain.data())) {
+        auto payload = plain.begin() + in.payload_offset;
+        messages.push_back({in.head, Bytes(payload, payload + in.payload_bytes), RMEM_WIRE_GOOD});
+    }
+    return messages;
+}
+
+inline bool is_sealed(const Bytes& bytes) {
+    return bytes.size() >= RMEM_HDR_BYTES && rmem_wire_is_sealed(bytes.data());
+}
+
+// Its header's fields.
+inline rmem_head header_of(const Bytes& bytes) {
+    rmem_head head{};
+    u32 messages;
+    rmem_wire_parse_hdr(bytes.data(), &head, &messages);
+    return head;
+}
+
 // The first message's head of a datagram that is an answer; nothing if it isn't.
 inline std::optional<rmem_head> answer_head(const Bytes& bytes) {
     rmem_datagram in;

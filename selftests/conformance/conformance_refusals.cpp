@@ -251,6 +251,22 @@ TEST(Silence, MalformedHeader) {
         expect_silence(messages[i], fmt::format("message {}", i));
 }
 
+// ---- traffic classes ----
+
+// The daemon's answers have none, the kernel's that of EDM's requests. Class selector 7 is the
+// network's own.
+TEST(Class, ClientChoosesNoneOfTheNodesAnswers) {
+    constexpr int network_control = 0xe0, assured = 0x88;
+    Client client(RMEM_DIGEST, 2);
+    unsigned int region = client.allocate(4096);
+    for (int chosen : {network_control, assured}) {
+        pair().network().set_traffic_class(2, chosen);
+        EXPECT_EQ(client.write(region, 0, {1, 2, 3}), RMEM_OK);
+        EXPECT_EQ(pair().network().traffic_class(), 0) << "asked with " << chosen;
+    }
+    pair().network().set_traffic_class(2, 0);
+}
+
 // ---- damage ----
 
 struct Damage {

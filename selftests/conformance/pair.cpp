@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -24,6 +25,14 @@ constexpr std::uint64_t fence_session = 0xffff'ffff'ffff'ffffULL;
 constexpr std::size_t datagram_bytes_max = 65536;
 // Of the reference; the node under test may have more.
 constexpr std::uint64_t reference_bytes = std::uint64_t{64} << 20;
+
+// An option of IPv4 or its counterpart of IPv6.
+void set_option(int fd, sa_family_t family, int ipv4, int ipv6, int value) {
+    const bool is_ipv6 = family == AF_INET6;
+    if (setsockopt(fd, is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, is_ipv6 ? ipv6 : ipv4, &value,
+                   sizeof(value)))
+        throw Failure("a socket refuses a traffic class: {}", std::strerror(errno));
+}
 
 base_siphash_key loaded(const Key& key) {
     base_siphash_key loaded;
@@ -137,7 +146,12 @@ NetworkSide::NetworkSide(const Target& target)
         if (!each ||
             connect(each.get(), reinterpret_cast<const sockaddr*>(&target.address), target.length))
             throw Failure("no way to the node: {}", std::strerror(errno));
+        set_option(each.get(), target.address.ss_family, IP_RECVTOS, IPV6_RECVTCLASS, 1);
     }
+}
+
+void NetworkSide::set_traffic_class(unsigned int from, int value) {
+    set_option(socket_[from].get(), target_.address.ss_family, IP_TOS, IPV6_TCLASS, value);
 }
 
 void NetworkSide::send(const Bytes& datagram, unsigned int from) {
@@ -155,9 +169,24 @@ std::optional<Bytes> NetworkSide::receive(unsigned int from, int timeout_ms) {
     if (poll(&ready, 1, timeout_ms) != 1)
         return std::nullopt;
     Bytes datagram(datagram_bytes_max);
-    ssize_t got = recv(socket_[from].get(), datagram.data(), datagram.size(), 0);
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    iovec buffer{datagram.data(), datagram.size()};
+    msghdr message{};
+    message.msg_iov = &buffer;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    ssize_t got = recvmsg(socket_[from].get(), &message, 0);
     if (got < 0)
         throw Failure("nothing to be received from the node: {}", std::strerror(errno));
+    const cmsghdr* first = CMSG_FIRSTHDR(&message);
+    if (!first)
+        throw Failure("a datagram was received without its traffic class");
+    // IPv4's is a byte, IPv6's an int.
+    if (first->cmsg_level == IPPROTO_IP)
+        traffic_class_ = *CMSG_DATA(first);
+    else
+        std::memcpy(&traffic_class_, CMSG_DATA(first), sizeof(traffic_class_));
     datagram.resize(static_cast<std::size_t>(got));
     return datagram;
 }

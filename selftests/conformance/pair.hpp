@@ -98,6 +98,9 @@ public:
     void send(const Bytes& datagram, unsigned int from);
     // The next datagram, or nothing after so long.
     std::optional<Bytes> receive(unsigned int from, int timeout_ms);
+    // The class (DSCP and ECN, as in IP's header) of datagrams from now on; of the last received.
+    void set_traffic_class(unsigned int from, int value);
+    int traffic_class() const { return traffic_class_; }
 
 private:
     Bytes fence();
@@ -107,6 +110,7 @@ private:
     base_siphash_key key_, view_key_;
     std::uint64_t fence_id_ = 0;
     std::array<Descriptor, client_sockets> socket_;
+    int traffic_class_ = 0;
 };
 
 class Pair {

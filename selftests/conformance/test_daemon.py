@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NODE = [ROOT / "out/bin/remora-node", "--memory", "16M", "--no-lock", "--bind", "127.0.0.1"]
 ANY_PORT = ["--port", "0"]
 GIB = 1 << 30
+IDLE = {"operations": 0, "read_bytes": 0, "written_bytes": 0}  # a space that no client has used
 
 
 class Daemon(unittest.TestCase):
@@ -168,6 +169,26 @@ class Daemon(unittest.TestCase):
             self.assertEqual(shown["port"], port)
             self.assertEqual([shown[f"{what}_per_s"] for what in ("read", "write", "atomic", "put", "drop")], [0] * 5)
 
+    def test_top_shows_spaces_of_a_daemon_in_so_many_samples(self):
+        with self.controlled() as (_, path, (one, _), node):
+            node("space", "add", f"1={one}")
+            words = ("top", "-b", "-n", "2", "--interval", "0.01", "--socket", path)
+            lines = self.remora(*words).splitlines()
+            self.assertEqual(len([line for line in lines if line.startswith("LENT") and "SPACE" in line]), 2)
+            self.assertEqual(len([line for line in lines if line.startswith(f"{path}  1  ")]), 2)
+            samples = [json.loads(line) for line in self.remora(*words, "--json").splitlines()]
+            self.assertEqual([sample["nodes"][0]["spaces"][0]["operations_per_s"] for sample in samples], [0, 0])
+
+    def test_top_finds_the_daemon_at_the_default_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path("/run" if os.geteuid() == 0 else folder) / "remora-node.sock"
+            if path.exists():
+                self.skipTest(f"another daemon serves at {path}")
+            with self.node(env={**os.environ, "XDG_RUNTIME_DIR": folder}):
+                shown = json.loads(self.remora("top", "--json", "--interval", "0.01",
+                                               env={**os.environ, "XDG_RUNTIME_DIR": folder}))
+                self.assertIn(str(path), [node["node"] for node in shown["nodes"]])
+
     @contextlib.contextmanager
     def opened(self, target):
         """The library, and a handle to this target."""
@@ -201,13 +222,27 @@ class Daemon(unittest.TestCase):
             self.assertEqual(said.count("\n"), 1, said)
         self.assertEqual(self.remora("help", "node", "start"), self.remora("node", "start", "--help"))
 
-    def test_unknown_option_in_a_file_is_named(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".ini") as file:
-            file.write("bogus = 3\n")
-            file.flush()
-            done = subprocess.run([*NODE, "--config", file.name], capture_output=True, text=True, timeout=60, check=False)
-            self.assertEqual(done.returncode, 2, done)
-            self.assertIn("the file of --config: there is no option bogus", done.stderr)
+    def test_systemd_hears_of_ready_and_stopping(self):
+        for abstract in (False, True):
+            with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+                name = f"@{folder}/n" if abstract else f"{folder}/n"
+                supervisor.bind(name.replace("@", "\0"))
+                supervisor.settimeout(60)
+                with self.node(env={**os.environ, "NOTIFY_SOCKET": name}):
+                    self.assertEqual(supervisor.recv(100), b"READY=1")
+                self.assertEqual(supervisor.recv(100), b"STOPPING=1")
+
+    def test_unknown_option_in_a_file_is_told_with_its_line(self):
+        for text, says in (("sessionz = 3\n", "1: there is no option 'sessionz': is it 'sessions'?"),
+                           ("# none\n\n page = \"64K\"\n  bogus=3\n", "4: there is no option 'bogus': see"),
+                           ("page = \"64K\"\n[part]\nbogus = 3\n", "2: [part] is not expected: the file has no sections")):
+            with tempfile.NamedTemporaryFile("w", suffix=".ini") as file:
+                file.write(text)
+                file.flush()
+                done = subprocess.run([*NODE, "--config", file.name], capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertIn(f"{file.name}:{says}", done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     @contextlib.contextmanager
     def controlled(self, *words, **options):
@@ -225,9 +260,17 @@ class Daemon(unittest.TestCase):
             node("space", "add", f"1={one},quota=1M")
             node("space", "add", f"2={two},read-only-of=1")
             self.assertEqual(json.loads(node("space", "list", "--json")), [
-                {"space": 1, "promised_bytes": 0, "quota_bytes": 1 << 20, "regions": 0, "read_only_of": 0},
-                {"space": 2, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 1}])
+                {"space": 1, "promised_bytes": 0, "quota_bytes": 1 << 20, "regions": 0, "read_only_of": 0,
+                 "calls_ns": 0, **IDLE, "sealed_only": 0},
+                {"space": 2, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 1,
+                 "calls_ns": 0, **IDLE, "sealed_only": 0}])
             self.assertEqual(json.loads(node("status", "--json"))["spaces"], 2)
+            node("space", "add", f"4={one},require=sealed")
+            self.assertEqual([space["sealed_only"] for space in json.loads(node("space", "list", "--json"))], [0, 0, 1])
+            node("space", "add", f"5={two},read-only-of=4")  # as the space that it shows
+            self.assertEqual(json.loads(node("space", "list", "--json"))[-1]["sealed_only"], 1)
+            node("space", "del", "5")
+            node("space", "del", "4")
             for verb, error in ((("add", f"1={two}"), "space 1 exists already: choose another id, or delete it first"),
                                 (("add", f"3={two},quota=1"), "space 3 has a quota below one page: raise it"),
                                 (("add", f"3={one},read-only-of=1"),
@@ -380,7 +423,7 @@ class Daemon(unittest.TestCase):
 
     def test_list_of_spaces_is_a_table(self):
         with self.controlled() as (_, _, (one, two), node):
-            self.assertEqual(node("space", "list"), "SPACE  PROMISED  QUOTA  REGIONS  ACCESS\n")
+            self.assertEqual(node("space", "list"), "SPACE  PROMISED  QUOTA  REGIONS  ACCESS  CALLS\n")
             node("space", "add", f"7={one},quota=1536K")
             node("space", "add", f"1234567={two},read-only-of=7")
             port = json.loads(node("status", "--json"))["port"]
@@ -388,12 +431,15 @@ class Daemon(unittest.TestCase):
                 address = ctypes.c_uint64()
                 self.assertEqual(library.remote_alloc(handle, ctypes.c_uint64(1 << 20), 3, ctypes.byref(address)), 0)
                 self.assertEqual(node("space", "list").splitlines(),
-                                 ["SPACE    PROMISED  QUOTA  REGIONS  ACCESS",
-                                  "7        1M        1.50M  1        full",
-                                  "1234567  0         -      0        read-only of 7"])
+                                 ["SPACE    PROMISED  QUOTA  REGIONS  ACCESS          CALLS",
+                                  "7        1M        1.50M  1        full            0 us",
+                                  "1234567  0         -      0        read-only of 7  0 us"])
                 self.assertEqual(json.loads(node("space", "list", "--json")), [
-                    {"space": 7, "promised_bytes": 1 << 20, "quota_bytes": 1536 << 10, "regions": 1, "read_only_of": 0},
-                    {"space": 1234567, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 7}])
+                    # remote_alloc() ends with a read of one byte.
+                    {"space": 7, "promised_bytes": 1 << 20, "quota_bytes": 1536 << 10, "regions": 1, "read_only_of": 0,
+                     "calls_ns": 0, "operations": 1, "read_bytes": 1, "written_bytes": 0, "sealed_only": 0},
+                    {"space": 1234567, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 7,
+                     "calls_ns": 0, **IDLE, "sealed_only": 0}])
 
     # ---- --spin-us ----
 
@@ -483,7 +529,7 @@ class Daemon(unittest.TestCase):
 
     @contextlib.contextmanager
     def served(self, spin_us, *, rings):
-        """A node that spins for that time, and a function that has it serve 100 requests one after the other."""
+        """A node that spins for that time, and a function that has it serve 100 requests, with a pause after each."""
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             key, path = (pathlib.Path(folder) / name for name in ("key", "rings"))
@@ -493,11 +539,12 @@ class Daemon(unittest.TestCase):
             target = f"shm:{path},key={key}" if rings else f"udp:127.0.0.1:{port},key={key}"
             library, handle = stack.enter_context(self.opened(target))
 
-            def serve():
+            def serve(pause_s=0):
                 for _ in range(100):
                     byte = ctypes.c_uint8()
                     self.assertEqual(library.remote_read(handle, ctypes.c_uint64(0), ctypes.byref(byte), ctypes.c_size_t(1)),
                                      -errno.EFAULT)
+                    time.sleep(pause_s)
             yield node, serve
 
     @staticmethod
@@ -528,7 +575,7 @@ class Daemon(unittest.TestCase):
             with self.subTest(rings=rings), self.served(0, rings=rings) as (node, serve):
                 self.wait_until_idle(node)
                 before = self.sleeps(node)
-                serve()
+                serve(pause_s=0.001)  # a client that asks at once again can leave the node no time to sleep
                 self.assertGreater(self.sleeps(node), before)
                 self.wait_until_idle(node)
 

@@ -25,8 +25,8 @@ BOUND_S = 60
 MIB = 1 << 20
 # As in include/remora/ntb.h.
 PAGE_BYTES, VECTORS, VECTOR_EVENT = 4096, 17, 16
-MAGIC, VERSION, PRESENT_AT, MAP_AT, MAP = 0x42544E52, 3, 12, 64, struct.Struct("<4Q")
-POLICY_AT, SEEN_AT, PAGES_AT, RANGES = 256, 320, 384, struct.Struct("<8I")
+MAGIC, VERSION, PRESENT_AT, MAP_AT, MAP = 0x42544E52, 4, 12, 64, struct.Struct("<4Q")
+POLICY_AT, CHANGES_AT, SEEN_AT, PAGES_AT, RANGES = 256, 260, 320, 384, struct.Struct("<8I")
 
 ALL_WRITE = [{"from": "*", "to": "*", "may": "write"}]
 MACHINES = [{"name": "left", "ram": "64M"}, {"name": "right", "ram": "64M"}, {"name": "third", "ram": "128M"}]
@@ -104,6 +104,10 @@ class Qemu:
     def present(self):
         return struct.unpack("<I", os.pread(self.registers, 4, PRESENT_AT))[0]
 
+    def changes(self, port):
+        """How often the port came and went."""
+        return struct.unpack("<I", os.pread(self.registers, 4, PAGE_BYTES * (port + 1) + CHANGES_AT))[0]
+
     def policy(self):
         """Number of the policy; for each port its ranges of pages, (first, count)."""
         at = PAGE_BYTES * (self.port + 1)
@@ -119,8 +123,12 @@ class Qemu:
 
     def drain(self):
         """Forgets that it was rung."""
+        self.was_rung()
+
+    def was_rung(self):
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.vectors[self.port][VECTOR_EVENT])
+            return bool(os.eventfd_read(self.vectors[self.port][VECTOR_EVENT]))
+        return False
 
     def wait_rung(self, vector):
         # O_NONBLOCK is one flag of all processes that have the eventfd: a standby sets it when it takes over.
@@ -269,6 +277,21 @@ class Machines(Case):
         left.wait_present(0)
         self.call(verb="plug", machine="left")
         left.wait_present(0b001)
+
+    def test_cut_cable_is_counted_and_no_machine_is_told_before_it_is_in_again(self):
+        self.serve()
+        left = self.join("left", [1, 2])
+        right = self.join("right", [0, 2])
+        left.wait_present(0b011)
+        left.drain()
+        before = [left.changes(port) for port in range(3)]
+        self.call(verb="cut", machine="right")
+        self.assertEqual((left.present(), left.was_rung()), (0b001, False))
+        self.assertEqual([left.changes(port) for port in range(3)], [before[0], before[1] + 1, before[2]])
+        self.call(verb="plug", machine="right")
+        self.assertEqual((left.present(), left.was_rung()), (0b011, True))
+        self.assertEqual([left.changes(port) for port in range(3)], [before[0], before[1] + 2, before[2]])
+        right.close()
 
     def test_command_gets_the_arguments_of_its_machine(self):
         self.serve(access=[*ALL_WRITE, {"from": "left", "to": "right", "may": "read"},

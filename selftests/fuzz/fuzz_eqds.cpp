@@ -3,8 +3,8 @@
 //
 // A header that parses encodes to bytes that parse to the same. Whatever arrives: invariants of
 // both ends hold, each packet comes back to its owner exactly once, numbers of an epoch are
-// delivered in order if that is configured, none twice in two trains or alone, and an unproven peer
-// gets no more bytes than it sent.
+// delivered in order if that is configured, none twice in two trains or alone, and an answer to a
+// peer without proof is no longer than its packet.
 //
 // Input: configuration (1 byte), then steps of 16 bytes each, struct step below. Behind 0xff the
 // bytes are a header instead.
@@ -119,6 +119,7 @@ public:
         config.overdraw = options & 4;
         config.ordered = options & 8;
         config.timeouts_max = 3;
+        config.strikes_max = 2 * EQDS_STRIKES_LOSS;
         require(eqds_config_is_valid(&config));
         asl_policy = options & 16 ? EQDS_ASL_PIFO : EQDS_ASL_FIFO;
         eqds_asl_init(&asl, asl_policy, 1500, 10'000'000'000, 1);
@@ -295,17 +296,15 @@ private:
         uint32_t wire_bytes = bytes.size() + (whole ? payload : 0);
         eqds_out out;
         if (!has_receiver) {
-            if (!eqds_receiver_admit(&head, cookie, payload & 1, &out)) {
+            if (!eqds_receiver_admit(&head, cookie, &out)) {
                 require(!out.send || encoded(out.head).size() <= wire_bytes);
                 return;
             }
             eqds_receiver_init(&receiver, &config, &asl, receiver_slots.data(), head.sender,
                                cookie);
             has_receiver = true;
-            in_bytes = out_bytes = 0;
             epoch = receiver.epoch - 1;
         }
-        in_bytes += wire_bytes;
         Arrived* packet = nullptr;
         if (whole) {
             head.more = more;
@@ -333,14 +332,10 @@ private:
     }
 
     // The receiver's word on its way.
-    void say(const eqds_head& head) {
-        to_sender_last = encoded(head);
-        out_bytes += to_sender_last.size();
-        require(receiver.proven || out_bytes <= in_bytes);
-    }
+    void say(const eqds_head& head) { to_sender_last = encoded(head); }
 
-    void sender_did(const eqds_out& out) {
-        for (eqds_packet* p = out.free; p;) {
+    void release(eqds_packet* chain) {
+        for (eqds_packet* p = chain; p;) {
             eqds_packet* next = p->next;
             auto whole = packets.find(p - p->nth);
             for (uint16_t nth = 0; nth <= p->more; nth++)
@@ -350,6 +345,11 @@ private:
                 packets.erase(whole);
             p = next;
         }
+    }
+
+    void sender_did(const eqds_out& out) {
+        release(out.free);
+        release(out.lost);
         if (out.send)
             to_receiver_last = encoded(out.head);
         eqds_head head;
@@ -402,7 +402,6 @@ private:
     eqds_paths paths;
     bool has_receiver = false;
     uint64_t now = 1000;
-    uint64_t in_bytes = 0, out_bytes = 0; // at the receiver
     uint32_t epoch = 0;                   // of what was delivered last
     std::vector<uint32_t> numbers;        // the last one delivered
     std::set<eqds_packet*> sent, arrived; // packets that an end holds; of whole ones, segments

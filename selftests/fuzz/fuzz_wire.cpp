@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-// Any bytes as a datagram, and as a record of plain messages: its messages lie within it, what
-// parses encodes to the same bytes, and what is sealed verifies until a bit of its heads changes.
+// Any bytes as a datagram, as a record of plain messages, and as the plaintext of a sealed
+// datagram: its messages lie within it, what parses encodes to the same bytes, and what is sealed
+// verifies until a bit of its heads, or of a sealed datagram, changes. Any bytes as a sealed
+// datagram, too.
 //
-// Input: direction (bit 0) and form (bit 1), place of a bit to flip (2 bytes), then the bytes.
+// Input: direction (bit 0), form (bit 1: plain messages, bit 2: sealed), place of a bit to flip
+// (2 bytes), then the bytes.
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "../common/messages.hpp"
+#include "../common/null_cipher.hpp"
 
 extern "C" {
 #include "core/rmem/plain.h"
@@ -20,10 +24,12 @@ void require(bool holds) {
         std::abort();
 }
 
-// False: it isn't one.
-bool datagram(const uint8_t* data, size_t size, bool response, const base_siphash_key& key) {
+// False: it isn't one. is_sealed: a sealed one's plaintext.
+bool datagram(const uint8_t* data, size_t size, bool response, bool is_sealed,
+              const base_siphash_key& key) {
     rmem_datagram in;
-    if (rmem_datagram_open(&in, data, size, response) != RMEM_WIRE_GOOD) {
+    if ((is_sealed ? rmem_datagram_open_unsealed(&in, data, size, response)
+                   : rmem_datagram_open(&in, data, size, response)) != RMEM_WIRE_GOOD) {
         require(!in.messages && !rmem_datagram_step(&in, data));
         return false;
     }
@@ -37,7 +43,14 @@ bool datagram(const uint8_t* data, size_t size, bool response, const base_siphas
         require(in.payload_offset + in.payload_bytes <= size);
         require(head.space == first.space && head.session == first.session &&
                 head.boot == first.boot && head.integrity == first.integrity);
-        require(!!(head.type & RMEM_RESPONSE) == response && head.integrity <= RMEM_FULL);
+        require(!!(head.type & RMEM_RESPONSE) == response);
+        require(!head.clear || head.integrity == RMEM_SEALED);
+        require(is_sealed == (head.integrity == RMEM_SEALED && !head.clear));
+        bool opens = (head.type & ~RMEM_RESPONSE) == RMEM_OPEN;
+        require(head.integrity != RMEM_SEALED || !opens || head.clear);
+        require(!head.clear || opens ||
+                (head.type == (RMEM_CLOSE | RMEM_RESPONSE) && !head.id &&
+                 (head.status == RMEM_NO_SESSION || head.status == RMEM_REBOOTED)));
         require(response ? head.status < RMEM_STATUS_COUNT : head.id && head.floor <= head.id);
         require(in.messages == 1 || rmem_type_may_share(head.type));
         require(rmem_wire_tagged_bytes(&head) <= in.payload_bytes);
@@ -95,6 +108,40 @@ std::vector<uint8_t> sealed(const uint8_t* data, size_t size, bool response,
     return out.take();
 }
 
+// Any bytes as they come from the network, then as a plaintext that a peer with the keys seals.
+void sealed_datagram(const uint8_t* data, size_t size, bool response, size_t flip,
+                     const base_siphash_key& space_key) {
+    static const rmem_seal_key key = {{1, 2, 3, 4}};
+    static const uint8_t salt[RMEM_SEAL_SALT_BYTES] = {1};
+    wire::NullCipher null;
+    const rmem_cipher* cipher = &null.core();
+    const auto bytes = static_cast<u32>(size);
+    std::vector<uint8_t> plain(size);
+    if (rmem_seal_fits(bytes)) {
+        rmem_seal_hdr_verifies(data, &space_key);
+        plain.resize(size - RMEM_SEAL_BYTES);
+        rmem_seal_open(cipher, &key, data, bytes, plain.data());
+    }
+    if (!datagram(data, size, response, true, space_key))
+        return;
+    std::vector<uint8_t> out(data, data + size);
+    out.resize(size + RMEM_SEAL_BYTES);
+    require(rmem_seal_close(cipher, &space_key, &key, salt, out.data(), bytes, data[2], false));
+    auto opens = [&] {
+        const auto all = static_cast<u32>(out.size());
+        plain.resize(size);
+        return rmem_seal_fits(all) && rmem_seal_hdr_verifies(out.data(), &space_key) &&
+               rmem_seal_open(cipher, &key, out.data(), all, plain.data());
+    };
+    require(opens());
+    // As it was, but for the tag.
+    require(!std::memcmp(plain.data(), data, RMEM_TAGGED_BYTES));
+    require(
+        !std::memcmp(plain.data() + RMEM_HDR_BYTES, data + RMEM_HDR_BYTES, size - RMEM_HDR_BYTES));
+    out[flip / 8 % out.size()] ^= 1 << (flip % 8);
+    require(!opens());
+}
+
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -102,7 +149,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     base_crc32c_setup();
     if (size < 3)
         return 0;
-    const bool response = data[0] & 1, is_plain = data[0] & 2;
+    const bool response = data[0] & 1, is_plain = data[0] & 2, is_sealed = data[0] & 4;
     const size_t flip = data[1] | data[2] << 8;
     data += 3;
     size -= 3;
@@ -110,7 +157,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         plain_record(data, size, response);
         return 0;
     }
-    if (!datagram(data, size, response, key))
+    if (is_sealed) {
+        sealed_datagram(data, size, response, flip, key);
+        return 0;
+    }
+    if (!datagram(data, size, response, false, key))
         return 0;
     std::vector<uint8_t> again = sealed(data, size, response, key);
     require(again.size() == size);

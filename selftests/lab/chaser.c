@@ -3,6 +3,8 @@
  * chaser TARGET: a list in remote memory, and the functions of tools/offloads/chase on it. Exit code 0: each call ended as
  * it has to; else the first one that didn't is printed.
  *
+ * chaser TARGET long: some chases to the end of a list of 1,000 elements.
+ *
  * chaser TARGET greedy: calls that never end by themselves, as many under way as a queue takes, until SIGTERM; then it
  * closes its session. Exit code 0: each was stopped by its budget. It prints "greedy" when they are under way.
  */
@@ -17,16 +19,16 @@
 
 #include "offloads/chase/chase.h"
 
-enum { elements = 100, element_bytes = 64, adds = 200, endless_calls = 64 };
+enum { elements = 100, element_bytes = 64, adds = 200, endless_calls = 64, long_elements = 1000, long_calls = 200 };
 
 /* An element: key, next, value. */
-static int write_list(remote_t *r, raddr_t list, int endless)
+static int write_elements(remote_t *r, raddr_t list, int count, int endless)
 {
 	uint64_t element[3];
 	int error = 0, i;
 
-	for (i = 0; i < elements && !error; i++) {
-		raddr_t next = i + 1 < elements ? list + (i + 1) * element_bytes : endless ? list : 0;
+	for (i = 0; i < count && !error; i++) {
+		raddr_t next = i + 1 < count ? list + (i + 1) * element_bytes : endless ? list : 0;
 
 		element[0] = htole64(1000 + i);
 		element[1] = htole64(next);
@@ -34,6 +36,11 @@ static int write_list(remote_t *r, raddr_t list, int endless)
 		error = remote_write(r, list + i * element_bytes, element, sizeof(element));
 	}
 	return error;
+}
+
+static int write_list(remote_t *r, raddr_t list, int endless)
+{
+	return write_elements(r, list, elements, endless);
 }
 
 static int expect(const char *what, int error, int wanted)
@@ -53,16 +60,21 @@ static int expect_value(const char *what, uint64_t value, uint64_t wanted)
 	return 1;
 }
 
+static struct remote_function find_function(const struct chase_args *args, struct chase_found *found)
+{
+	return (struct remote_function){ .offload = CHASE_ID,
+					 .function = CHASE_FIND,
+					 .args = args,
+					 .args_bytes = sizeof(*args),
+					 .result = found,
+					 .result_bytes = sizeof(*found) };
+}
+
 static int find(remote_t *r, raddr_t list)
 {
 	struct chase_args args = { htole64(list), htole64(1042), 0, htole32(8), 0 };
 	struct chase_found found;
-	struct remote_function what = { .offload = CHASE_ID,
-					.function = CHASE_FIND,
-					.args = &args,
-					.args_bytes = sizeof(args),
-					.result = &found,
-					.result_bytes = sizeof(found) };
+	struct remote_function what = find_function(&args, &found);
 
 	if (expect("find", remote_query(r, &what), 0) ||
 	    expect_value("address", le64toh(found.addr), list + 42 * element_bytes) ||
@@ -133,12 +145,7 @@ static int endless(remote_t *r, raddr_t list)
 {
 	struct chase_args args = { htole64(list), htole64(7), 0, htole32(8), 0 };
 	struct chase_found found;
-	struct remote_function what = { .offload = CHASE_ID,
-					.function = CHASE_FIND,
-					.args = &args,
-					.args_bytes = sizeof(args),
-					.result = &found,
-					.result_bytes = sizeof(found) };
+	struct remote_function what = find_function(&args, &found);
 
 	if (write_list(r, list, 1) || expect("endless", remote_query(r, &what), -ETIME))
 		return 1;
@@ -195,6 +202,19 @@ static int greedy(remote_t *r, raddr_t list)
 	return 0;
 }
 
+static int chase_long(remote_t *r, raddr_t list)
+{
+	struct chase_args args = { htole64(list), htole64(1000 + long_elements - 1), 0, htole32(8), 0 };
+	struct chase_found found;
+	struct remote_function what = find_function(&args, &found);
+	int i, failed = write_elements(r, list, long_elements, 0);
+
+	for (i = 0; i < long_calls && !failed; i++)
+		failed = expect("long", remote_query(r, &what), 0) ||
+			 expect_value("steps", le64toh(found.steps), long_elements);
+	return failed || expect("free", remote_free(r, list), 0);
+}
+
 static int modest(remote_t *r, raddr_t list)
 {
 	int failed = write_list(r, list, 0) || find(r, list) || add(r, list) || endless(r, list);
@@ -206,16 +226,17 @@ static int modest(remote_t *r, raddr_t list)
 int main(int argc, char **argv)
 {
 	int is_greedy = argc == 3 && !strcmp(argv[2], "greedy");
+	int is_long = argc == 3 && !strcmp(argv[2], "long");
 	raddr_t list;
 	remote_t *r;
 	int failed;
 
-	if ((argc != 2 && !is_greedy) || remote_open(&r, argv[1], NULL)) {
-		fprintf(stderr, "chaser TARGET [greedy]: %s\n", remote_why());
+	if ((argc != 2 && !is_greedy && !is_long) || remote_open(&r, argv[1], NULL)) {
+		fprintf(stderr, "chaser TARGET [greedy|long]: %s\n", remote_why());
 		return 2;
 	}
 	failed = expect("alloc", remote_alloc(r, 1 << 20, REMOTE_RW, &list), 0) ||
-		 (is_greedy ? greedy(r, list) : modest(r, list));
+		 (is_greedy ? greedy(r, list) : is_long ? chase_long(r, list) : modest(r, list));
 	remote_close(r);
 	return failed;
 }

@@ -299,6 +299,8 @@ int main(int argc, char** argv) {
         return count(argv + 2);
     if (what == "lock-threads" && argc == 5)
         return lock_threads(argv + 2);
+    if (what == "lock-greedy" && argc == 3)
+        return lock_greedy(argv + 2);
     if (what == "lock-refusals" && argc == 3)
         return lock_refusals(argv + 2);
     if (what == "check" && argc == 6)

@@ -75,6 +75,7 @@ int fault_calls(char** argument);
 int locks();
 int count(char** argument);
 int lock_threads(char** argument);
+int lock_greedy(char** argument);
 int lock_refusals(char** argument);
 
 // cmmcio_bell.cpp

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 // Doorbells, and signals that wake a futex, for test_cmmc.py.
 //   bell PORT                    makes a doorbell and prints its handle; then obeys lines: wait
-//   (for
-//                                the eventfd), take (all numbers there are), revoke
+//                                (for the eventfd), take (all numbers there are), misplace (takes
+//                                one where it can't be written), revoke
 //   ring HANDLE FIRST COUNT      sends COUNT numbers from FIRST on, until one is refused; prints
 //                                how many were not
 //   ring-refusals HANDLE         tries what must be refused
@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace {
@@ -23,6 +24,17 @@ void print(const cmmc_handle_t& handle) {
     printf("handle %" PRIx64 ".%" PRIx64 ".%" PRIx64 ".%" PRIx64 "\n", handle.word[0],
            handle.word[1], handle.word[2], handle.word[3]);
     fflush(stdout);
+}
+
+int take_to_read_only_page(const cmmc_handle_t& handle) {
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto* in = static_cast<struct cmmc_take*>(page);
+    in->size = sizeof(*in);
+    memcpy(&in->handle, &handle, sizeof(in->handle));
+    mprotect(page, 4096, PROT_READ);
+    int error = ioctl(device, CMMC_IOC_TAKE, in) < 0 ? -errno : 0;
+    munmap(page, 4096);
+    return error;
 }
 
 } // namespace
@@ -46,6 +58,8 @@ int bell(char** argument) {
             while (!(error = cmmc_take(device, &handle, &seen)))
                 printf(" %" PRIu64, seen);
             printf(" %s\n", name(error));
+        } else if (!strcmp(line, "misplace\n")) {
+            say("misplaced", take_to_read_only_page(handle));
         } else if (!strcmp(line, "revoke\n")) {
             say("revoked", cmmc_revoke(device, &handle));
         }

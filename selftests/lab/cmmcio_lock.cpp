@@ -9,6 +9,8 @@
 //   lock-threads PORT NUMBER ROUNDS
 //                                locks and unlocks, while another thread unlocks the same file's
 //   lock-refusals PORT           tries what must be refused
+//   lock-greedy PORT             takes all the locks that it gets, and keeps them until its input
+//   ends
 #include "cmmcio.hpp"
 
 #include <algorithm>
@@ -128,6 +130,22 @@ int lock_threads(char** argument) {
     over = true;
     other.join();
     printf("locked %" PRIu64 " unlocked %" PRIu64 "\n", rounds, unlocked + by_other);
+    return 0;
+}
+
+int lock_greedy(char** argument) {
+    auto port = static_cast<unsigned>(number(argument[0]));
+    unsigned held = 0, which = 0;
+    int error = 0;
+    // The locks of other users are busy: the call waits for each of them for a moment.
+    for (which = CMMC_LOCKS; which-- && error != -ENOSPC;) {
+        error = cmmc_lock(device, port, which, 20);
+        held += error >= 0;
+    }
+    printf("holds %u ", held);
+    say("", error);
+    while (getchar() != EOF)
+        ;
     return 0;
 }
 

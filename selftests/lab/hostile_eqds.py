@@ -30,6 +30,7 @@ Prints how many it sent, and their bytes, Ethernet's left out.
                 back, as JSON
 """
 
+import contextlib
 import json
 import random
 import select
@@ -252,18 +253,33 @@ def watch(device):
     print(json.dumps(told))
 
 
+def cookie_of(raw, chance, source, destination):
+    """The cookie that the destination tells this host, whose tunnel device is down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as answers:
+        answers.bind((source, PORT))
+        answers.settimeout(1)
+        for _ in range(30):
+            raw.sendto(datagram(source, destination, syn(chance, flags=SYN | EMPTY)), (destination, 0))
+            with contextlib.suppress(TimeoutError):
+                return parse(answers.recv(2048))["cookie"]
+    raise SystemExit("no cookie came")
+
+
 def forms(form, source, destination):
-    """Each from an address of its own, since a tunnel that is there treats a SYN otherwise."""
+    """Forms that need a tunnel share one: each packet begins a later epoch of it."""
     chance = random.Random(1)
     packets = FORMS[form](chance)
     raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-    for number, (payload, more) in enumerate(packets):
+    if form in FORMS_OF_TUNNELS:
+        cookie = struct.pack(">Q", cookie_of(raw, chance, source, destination))
+        packets = [(payload[:4] + struct.pack(">I", 100 + number) + payload[8:32] + cookie + payload[40:], more)
+                   for number, (payload, more) in enumerate(packets)]
+    for payload, more in packets:
         if form == "overlong":
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
                 out.sendto(payload, (destination, PORT))
             continue
-        address = source.removesuffix("0/24") + str(100 + number * (form in FORMS_OF_TUNNELS))
-        raw.sendto(datagram(address, destination, payload, **more), (destination, 0))
+        raw.sendto(datagram(source, destination, payload, **more), (destination, 0))
     print(len(packets))
 
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Ends of tunnels that keep the format and break the rules; run in a host of the rack, or beside its wire.
 
-    liar_eqds.py asks PEER           opens a tunnel, asks for all the credit it may, and sends no packet
+    liar_eqds.py crowd PEER NET N    opens a tunnel from each of N addresses of this host, NET.40 on, asks for all the
+                                     credit it may, and sends no packet
     liar_eqds.py mute                answers a peer's packets with acknowledgements, and never gives credit
     liar_eqds.py floods              answers each packet with pulls far beyond what the peer asks for
     liar_eqds.py onpath PORT END     at the bridge's PORT: forges from the epochs and numbers that pass by. END
@@ -29,8 +30,7 @@ WORD = 1 << 32
 
 
 def rts(epoch, target, cookie):
-    """The first ones are padded, so that the answer may be as long."""
-    return DATA.pack(KIND_DATA, SYN | EMPTY, NOTHING, 0, epoch, 0, target % WORD, 0, 0, 0, 0, 1, WORD - 1, cookie) + bytes(96)
+    return DATA.pack(KIND_DATA, SYN | EMPTY, NOTHING, 0, epoch, 0, target % WORD, 0, 0, 0, 0, 1, WORD - 1, cookie)
 
 
 def answer(head, flags, pull):
@@ -48,15 +48,12 @@ class Socket:
         self.udp.bind(("", PORT))
         print("lying", flush=True)
 
-    def heads(self, silence_s=None):
-        """The head and the sender of each; None for both after so long without one."""
+    def heads(self):
+        """The head and the sender of each."""
         while True:
-            ready, _, _ = select.select([self.udp, sys.stdin], [], [], silence_s)
+            ready, _, _ = select.select([self.udp, sys.stdin], [], [])
             if sys.stdin in ready:
                 return
-            if not ready:
-                yield None, None
-                continue
             payload, peer = self.udp.recvfrom(TAKE)
             head = parse(payload)
             if head:
@@ -66,18 +63,41 @@ class Socket:
         self.udp.sendto(payload, (peer, PORT))
 
 
-def asks(peer):
-    out, epoch, cookie, pulls = Socket(), random.getrandbits(32), 0, 0
-    out.send(rts(epoch, 64, cookie), peer)
-    for head, _ in out.heads(silence_s=1):
-        if head and (head["epoch"] != epoch or head["kind"] != KIND_CONTROL):
-            continue
-        cookie = head and head["cookie"] or cookie
-        # Once for the SYN-ACK, and then for every pull, at once. Again in silence: a request or its answer was lost.
-        if not head or head["pull"] > pulls or head["flags"] & SYN and not pulls:
-            pulls = max(pulls, head["pull"] if head else 0)
-            out.send(rts(epoch, pulls + 64, cookie), peer)
-    return {"pulls": pulls}
+class Asker:
+    """Asks from one address: anew for every pull, and in silence."""
+
+    def __init__(self, source, peer):
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind((source, PORT))
+        self.peer, self.epoch, self.cookie, self.pulls = peer, random.getrandbits(32), 0, 0
+        self.ask()
+
+    def ask(self):
+        self.udp.sendto(rts(self.epoch, self.pulls + 64, self.cookie), (self.peer, PORT))
+
+    def hear(self):
+        head = parse(self.udp.recv(TAKE))
+        if not head or head["kind"] != KIND_CONTROL or head["epoch"] != self.epoch:
+            return
+        self.cookie = head["cookie"] or self.cookie
+        if head["pull"] > self.pulls or head["flags"] & SYN and not self.pulls:
+            self.pulls = max(self.pulls, head["pull"])
+            self.ask()
+
+
+def crowd(peer, net, count):
+    askers = {each.udp: each for each in (Asker(f"{net}.{40 + n}", peer) for n in range(int(count)))}
+    print("lying", flush=True)
+    while True:
+        ready, _, _ = select.select([*askers, sys.stdin], [], [], 1)
+        if sys.stdin in ready:
+            return {"pulls": sum(each.pulls for each in askers.values()),
+                    "opened": sum(each.pulls > 0 for each in askers.values())}
+        for each in ready:
+            askers[each].hear()
+        if not ready:
+            for each in askers.values():
+                each.ask()
 
 
 def receives(flags, beyond):
@@ -168,7 +188,7 @@ def onpath(port, end):
 
 def main():
     kind, *words = sys.argv[1:]
-    told = {"asks": asks, "mute": lambda: receives(ACK, 0), "floods": lambda: receives(ACK, 100000),
+    told = {"crowd": crowd, "mute": lambda: receives(ACK, 0), "floods": lambda: receives(ACK, 100000),
             "onpath": onpath}[kind](*words)
     print(json.dumps(told))
 

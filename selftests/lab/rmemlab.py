@@ -8,6 +8,7 @@ import io
 import pathlib
 import random
 import re
+import subprocess
 import sys
 import tarfile
 
@@ -81,6 +82,26 @@ def write_pattern(machine, path, mib, seed=1, timeout=LOAD_S):
 
 def check_pattern(machine, path, mib, seed=1, timeout=LOAD_S):
     run_fio(machine, path, "read", "64k", mib, seed=seed, timeout=timeout)
+
+
+def bpf_program(lab, source, name, *flags):
+    """A program of selftests/lab/bpf, compiled where guests see it."""
+    repo = cache.REPO
+    built = lab.log_dir / f"{name}.bpf.o"
+    subprocess.run(["clang", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", f"-I{repo}/include",
+                    f"-I{repo}/tools", "-idirafter", "/usr/include/x86_64-linux-gnu", *flags, "-c",
+                    repo / "selftests/lab/bpf" / f"{source}.bpf.c", "-o", built], check=True)
+    return built
+
+
+def bpf_ready(lab, node, load=True):
+    """Prepares a node for programs in BPF. Returns what its clients open."""
+    compute, memory = lab["compute"], node.machine
+    if load and memory.run("[ -e /sys/module/rmem_bpf ]", check=False).rc:
+        memory.insmod(rmem.module_path(memory, "rmem_bpf"))
+    memory.run("mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf")
+    rmem.write_key(compute, "/run/bpf.key", node.key)
+    return f"udp:{rmem.address(memory, compute)},key=/run/bpf.key"
 
 
 def cli_refused(machine, *words, says):

@@ -235,13 +235,13 @@ CHECK = rmemlab.HERE / "remote_check.py"
 class Checks(Command):
     """A program of libremote, whose operations fail in time. Status 3 is an error of an operation."""
 
-    gives_up = True
+    gives_up, options = True, ""
 
     def target(self):
         raise NotImplementedError
 
     def command(self):
-        return f"exec python3 {CHECK} {self.target()} {self.chance.randrange(1 << 30)}-$n /run/go-on-{self.name}"
+        return f"exec python3 {CHECK} {self.target()} {self.chance.randrange(1 << 30)}-$n /run/go-on-{self.name} {self.options}"
 
     def rounds(self):
         return self.log().count("round ")
@@ -289,7 +289,9 @@ class ByDevice(Checks, OnDevice):
 
 
 class ByUdp(Checks):
-    """A client in user space. `node` is the kernel's or a daemon."""
+    """A client in user space, which also calls the node's offload. `node` is the kernel's or a daemon."""
+
+    options = "calls"
 
     def __init__(self, name, machine, node, space):
         super().__init__(name, machine, node)

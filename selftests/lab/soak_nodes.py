@@ -3,7 +3,7 @@
 
 import signal
 
-from remoralab import rmem
+from remoralab import cache, rmem
 from soak_faults import OfMachine, Suspended
 from soak_loads import FORCED, LOST, SILENT
 from soaklab import Fault, SoakFailed
@@ -31,21 +31,30 @@ class Node(rmem.Node):
                 rmem.write_key(self.machine, path, self.keys[space])
             else:
                 self.keys[space] = rmem.new_key(self.machine, path)
-        return super().start()
+        super().start()
+        rmem.load(self.machine, rmem.CHASE)
+        self.load_offload()
+        return self
+
+    def load_offload(self):
+        rmem.remora(self.machine, "node", "offload", "load", "chase", "--space", str(UDP_SPACE))
 
     def space_key(self, space):
         return self.keys[space]
 
     def clear(self, space):
-        """Takes back what programs left allocated."""
+        """Takes back what programs left allocated. A space's offload goes with it."""
         rmem.remora(self.machine, "node", "space", "del", "--force", str(space))
         rmem.remora(self.machine, "node", "space", "add", f"{space}={self.space_key_path(space)}")
+        if space == UDP_SPACE:
+            self.load_offload()
 
 
 class Daemon:
     """remora-node beside the kernel's node, with a space for disks and one for programs."""
 
     DISKS = rmem.Node.SPACE
+    WHERE = ("--socket", "/run/remora-node.sock")
 
     def __init__(self, machine):
         self.machine, self.port = machine, DAEMON_PORT
@@ -64,15 +73,20 @@ class Daemon:
         self.process = self.machine.spawn([rmem.DAEMON, "--memory", DAEMON_MEMORY, "--port", self.port, "--session-idle",
                                            SESSION_IDLE_S, *spaces])
         self.process.wait_output("ready on port")
+        self.load_offload()
         return self
+
+    def load_offload(self):
+        rmem.remora(self.machine, "node", "offload", "load", cache.REPO / "out" / "lib" / "offload" / "chase.so", "--space",
+                    str(DAEMON_SPACE), *self.WHERE)
 
     def space_key(self, space):
         return self.keys[space]
 
     def clear(self, space):
-        where = ["--socket", "/run/remora-node.sock"]
-        rmem.remora(self.machine, "node", "space", "del", *where, "--force", str(space))
-        rmem.remora(self.machine, "node", "space", "add", *where, f"{space}={self.key_path(space)}")
+        rmem.remora(self.machine, "node", "space", "del", *self.WHERE, "--force", str(space))
+        rmem.remora(self.machine, "node", "space", "add", *self.WHERE, f"{space}={self.key_path(space)}")
+        self.load_offload()
 
     def stop(self):
         self.process.signal(signal.SIGTERM)

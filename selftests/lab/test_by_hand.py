@@ -13,11 +13,11 @@ from remoralab import cache, kernel, rmem, tap
 SMALLER = {"16G": "256M", "8G": "128M"}
 
 
-def steps(first_line):
-    """The commands of README's block that begins with this line."""
+def steps(first_words):
+    """The commands of README's block that begins with these words."""
     by_hand = (cache.REPO / "README.md").read_text().split("\n## By hand\n")[1].split("\n## ")[0]
     blocks = re.findall(r"^```\n(.*?)^```", by_hand, re.M | re.S)
-    text = next(block for block in blocks if block.startswith(f"{first_line}\n"))
+    text = next(block for block in blocks if block.startswith(first_words))
     for size, smaller in SMALLER.items():
         text = text.replace(size, smaller)
     return text
@@ -51,12 +51,13 @@ def test_readme_by_hand(lab):
     for machine in (compute, memory):
         machine.run(f"mount --bind {stage}/lib/modules/{release} /lib/modules/{release}")
     try:
-        lends = by_hand(memory, stage, steps("modprobe rmem_node"))
+        by_hand(memory, stage, steps("remora key new rack.key"))
+        ask, *use = steps("remora node status").splitlines(keepends=True)
+        lends = by_hand(memory, stage, ask)
         assert re.search(r"256.?M", lends), lends
         compute.write("/root/rack.key", memory.read_bytes("/root/rack.key"))
         compute.run("chmod 600 /root/rack.key")
-        used = by_hand(compute, stage, steps("modprobe rmem").replace(
-            "swapoff", "echo swaps: $(tail -n +2 /proc/swaps)\nswapoff"))
+        used = by_hand(compute, stage, steps("remora attach") + "echo swaps: $(tail -n +2 /proc/swaps)\n" + "".join(use))
         assert re.search(r"^swaps: /dev/rmb0 ", used, re.M), used
         assert not rmem.devices(compute)
         assert (stage / "usr/local/share/man/man8/remora.8").exists()

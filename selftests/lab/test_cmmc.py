@@ -380,6 +380,10 @@ def test_numbers_reach_a_doorbell_in_order_and_each_once(lab):
         for first in range(7, 7 + 5 * 200, 200):
             assert ring(left, bell, first, 200) == ["200", "ok"]
             assert bell.ask("take") == [*map(str, range(first, first + 200)), "EAGAIN"]
+        # A number that the program can't have stays the next one.
+        assert ring(left, bell, 7, 2) == ["2", "ok"]
+        assert bell.ask("misplace") == ["EFAULT"]
+        assert bell.ask("take") == ["7", "8", "EAGAIN"]
         assert ring(left, bell, 5, 300) == ["256", "EAGAIN"]
         assert bell.ask("take") == [*map(str, range(5, 261)), "EAGAIN"]
         # Programs of a machine share it, and lose none.

@@ -275,6 +275,31 @@ def test_locks_need_no_windows_into_whole_ram(lab):
         ntblab.clear(machine)
 
 
+def test_one_user_leaves_locks_to_others(lab):
+    with network(lab) as (left, right, *_):
+        left.run("chmod 666 /dev/cmmc")
+        for home, port in ((left, port_of(left)), (right, port_of(right))):
+            greedy = left.spawn(f"{CMMCIO} lock-greedy {port}")
+            greedy.wait_output("holds", timeout=COPY_S)
+            modest = left.spawn(f"setpriv --reuid 1234 --regid 1234 --clear-groups {CMMCIO} lock-greedy {port}")
+            modest.wait_output("holds", timeout=COPY_S)
+            tap.diag(f"at {home.name}: greedy {greedy.out.strip()}, modest {modest.out.strip()}")
+            assert greedy.out.split() == ["holds", "32", "ENOSPC"], greedy.out
+            assert 0 < int(modest.out.split()[1]) < 32 and modest.out.split()[2] == "ENOSPC", modest.out
+            for each in (greedy, modest):
+                each.end_input()
+                assert each.wait(COPY_S).rc == 0
+        # The programs ended without giving their locks back.
+        lockers = [Locker(left) for _ in range(2)]
+        for number in range(64):
+            locker = lockers[number % 2]
+            if number < 32:
+                assert locker.lock(left, number) in ("ok", "broken")
+                assert locker.unlock(left, number) == "ok"
+        for each in lockers:
+            each.end()
+
+
 TESTS = [test for name, test in list(globals().items()) if name.startswith("test_")]
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import re
 
 import rmemlab
+import test_rmem_programs
 import test_rmem_swap
 from remoralab import rmem, tap
 
@@ -14,7 +15,7 @@ SIZE_MIB = 32
 # In ms: machines of a busy host stand still for a while, and that is no silence of the scheduler's.
 LONG_LEASE = ("--lease", "2000")
 STANDBY_LEASE = ("--lease", "300")
-CLIENT_PORT, NODE_PORT = 1, 2
+CLIENT_PORT, NODE_PORT, PROGRAM_PORT = 1, 2, 3
 # A machine whose clock stands still.
 FROZEN_S = 1_000_000_000
 MODULES = {"client": "rmem_edm", "node": "rmem_node_edm"}
@@ -142,6 +143,19 @@ def test_disk_keeps_what_is_written(lab):
                      f"{counted['waiting']} of them still waited; {host}")
             assert not counted["unscheduled"], counted
             disk.detach()
+
+
+def test_programs_without_modules(lab):
+    """The library is a host of the scheduler by itself, beside the machine's membership."""
+    with racked(lab, *LONG_LEASE) as (rack, lent):
+        rmem.write_key(rack.client, "/run/suite.key", lent.key)
+        target = f"{rack.address(lent)},as={PROGRAM_PORT},rate=1000,rack=/run/edm.key,key=/run/suite.key"
+        before = counters(rack.scheduler)["sched-grants"]
+        test_rmem_programs.run_suite(rack.client, target, "Lib/Data.*/Given:Lib/Pieces.*/Given")
+        granted = counters(rack.scheduler)["sched-grants"] - before
+        tap.diag(f"{granted} grants")
+        assert granted > 100, granted
+        lent.clear_space()
 
 
 @contextlib.contextmanager
@@ -287,8 +301,16 @@ def test_memory_messages_go_first(lab):
                 for machine in machines}
         assert grew[rack.client.name][0] > 4 << 20 and grew[rack.node.name][0] > 4 << 20, grew
         assert grew[rack.scheduler.name][0] > 64 * 64, grew
-        # Small answers, and acknowledgements, leave as UDP's do.
-        assert all(second < first / 4 for first, second in grew.values()), grew
+        # Acknowledgements and short answers, too: the node sends some for each write.
+        assert all(second < first / 16 for first, second in grew.values()), grew
+        edm(rack.scheduler, "stop")
+        for machine in machines[:2]:
+            wait_state(machine, "unscheduled")
+        before = {machine.name: band_bytes(machine, device, 2) for machine in machines[:2]}
+        rack.client.run(f"dd if=/dev/zero of={disk.path} bs=64k count=16 oflag=direct status=none && "
+                        f"dd if={disk.path} of=/dev/null bs=64k count=16 iflag=direct status=none")
+        for machine in machines[:2]:
+            assert band_bytes(machine, device, 2) - before[machine.name] > 1 << 20, "messages without grants go first"
         for machine in machines:
             edm(machine, "port", device, "--undo")
             refused = edm(machine, "port", device, "--undo", check=False)
@@ -320,7 +342,8 @@ def test_refusals(lab):
 
 
 if __name__ == "__main__":
-    tap.main("lan", [test_one_write_and_one_read, test_disk_keeps_what_is_written, test_scheduler_that_stops_and_starts,
+    tap.main("lan", [test_one_write_and_one_read, test_disk_keeps_what_is_written,
+                     test_programs_without_modules, test_scheduler_that_stops_and_starts,
                      test_scheduler_that_restarts_within_a_second, test_standby_takes_over,
                      test_scheduler_killed_while_swapping, test_member_that_comes_back_at_once,
                      test_member_and_scheduler_that_come_back,

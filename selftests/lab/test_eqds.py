@@ -344,17 +344,19 @@ def test_trace_events(lab):
 
 
 def test_many_tunnels(lab):
-    """More tunnels than a message of the dump has room for, in zero round trips each."""
+    """More tunnels than a message of the dump has room for."""
     with Racked(lab["compute"], 1) as (host,):
-        # No host answers: each tunnel has one packet, which the core retransmits until the tunnel is given up.
+        # No host answers: each tunnel has one packet, and asks its peer for a cookie until the tunnel is given up.
         host.run("ip neigh replace 10.0.0.99 lladdr 02:00:00:00:00:99 dev eth0")
         lines = [f"route add 10.0.{net}.0/24 via 10.0.0.99 dev eth0" for net in (1, 2)]
         host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(lines) + "\n")
         routes = [f"route add 10.9.{net}.{each} via 10.0.{net}.{each} dev eqds0 onlink"
                   for net in (1, 2) for each in range(1, 251)]
         host.machine.run(f"ip -n {host.name} -batch -", input="\n".join(routes) + "\n")
-        host.run("python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
-                 "[s.sendto(b\"x\", (f\"10.9.{net}.{each}\", 9)) for net in (1, 2) for each in range(1, 251)]'")
+        # A socket each: one has no room for so many packets that wait, and would wait for the first tunnels' end.
+        host.run("python3 -c 'import socket; "
+                 "[socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b\"x\", (f\"10.9.{net}.{each}\", 9)) "
+                 "for net in (1, 2) for each in range(1, 251)]'")
         assert host.counters()["tx_tunnels"] == 500, host.counters()
         peers = json.loads(host.run(f"{rmem.CLI} eqds peers --json").out)
         assert len({each["peer"] for each in peers}) == len(peers) == 500, len(peers)
@@ -572,6 +574,40 @@ def test_mtu_of_the_link_is_followed(lab):
         assert int(left.run("cat /sys/class/net/eqds0/mtu").out) == 1300
 
 
+# A bridge has the speed of its ports, while one of them is there; this one is there until the program's input ends.
+PORT_OF_BRIDGE = """
+import fcntl, struct, sys
+tap = open("/dev/net/tun", "r+b", buffering=0)
+fcntl.ioctl(tap, 0x400454ca, struct.pack("16sH22x", b"tap0", 0x1002))
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_link_without_carrier_keeps_its_speed(lab):
+    """No carrier, no speed: pulls go on at that of before."""
+    with Racked(lab["compute"], 2) as (left, _):
+        lab["compute"].run("modprobe -a tun bridge")
+        left.ip("link add br0 type bridge", "link set br0 up")
+        port = left.spawn(f"python3 -c '{PORT_OF_BRIDGE}'")
+        port.wait_output("there")
+        left.run("ethtool -s tap0 speed 1000 duplex full autoneg off")
+        left.ip("link set tap0 up", "link set tap0 master br0")
+
+        def speed(link):
+            return re.search(r"Speed: (\S+)", left.run(f"ethtool {link}").out)[1]
+
+        wait_until("the bridge has a speed", lambda: speed("br0") == "1000Mb/s")
+        left.ip("link add link br0 name eqds1 type eqds", "link set eqds1 up")
+        assert speed("eqds1") == "1000Mb/s"
+        port.end_input()
+        port.wait(60)
+        wait_until("the bridge has none", lambda: speed("br0") == "Unknown!")
+        # The notice of that comes before this one.
+        left.ip("link set eqds1 mtu 1300")
+        assert speed("eqds1") == "1000Mb/s"
+
+
 def test_path_with_a_smaller_mtu(lab):
     """Behind a router: IPv4's makes fragments, IPv6's says how large packets may be, and then their sender makes them."""
     with Racked(lab["compute"], 3) as (left, right, router):
@@ -757,7 +793,7 @@ TESTS = [test_ping, test_ipv6_inside_and_outside, test_host_of_two_addresses, te
          test_two_senders_share_the_receivers_rate, test_loss_of_1_percent, test_loss_of_10_percent, test_reordering,
          test_jumbo_frames, test_link_flap, test_device_down_and_up, test_namespace_destroyed_under_traffic,
          test_module_removed_under_traffic, test_wrong_use_is_explained, test_incast_through_a_trimming_switch,
-         test_mtu_of_the_link_is_followed, test_path_with_a_smaller_mtu, test_loss_of_control_packets_alone,
+         test_mtu_of_the_link_is_followed, test_link_without_carrier_keeps_its_speed, test_path_with_a_smaller_mtu, test_loss_of_control_packets_alone,
          test_window_is_what_the_operator_says, test_source_address_of_the_link_changes, test_dead_router_is_left,
          test_modules_go]
 

@@ -76,7 +76,7 @@ def test_tunnels_that_have_packets_under_way_are_not_evicted(lab):
 def test_flood_at_the_cap_evicts_nobody(lab):
     """Without the cookie of its address, a packet takes nobody's place; with it, a newcomer does."""
     with Racked(lab["compute"], 4) as (left, right, third, attacker):
-        _set(right, "--tunnels 4")
+        _set(right, "--tunnels 1")
         _ping(left, right)
 
         def attack(count):
@@ -84,15 +84,14 @@ def test_flood_at_the_cap_evicts_nobody(lab):
             return int(said[0]), right.counters()
 
         sent, counted = attack(eqdslab.many(lab, 2000))
-        assert counted["rx_tunnels"] == 4 and not counted["rx_evicted"], counted
-        # On a slow machine, forged tunnels expire meanwhile and make room for others.
-        assert counted["rx_refused"] > sent * 9 // 10, counted
+        assert counted["rx_tunnels"] == 1 and not counted["rx_evicted"], counted
+        assert counted["rx_refused"] >= sent, counted
         transfer(left, right, MIB)
         _, counted = attack(20)
-        assert counted["rx_tunnels"] == 4 and not counted["rx_evicted"], counted
+        assert counted["rx_tunnels"] == 1 and not counted["rx_evicted"], counted
         _ping(left, right)
         _ping(third, right)
-        assert right.counters()["rx_evicted"] == 1 and {left.under, third.under} <= _peers(right, "from")
+        assert right.counters()["rx_evicted"] == 1 and _peers(right, "from") == {third.under}
 
 
 def test_bound_on_packets_held_for_their_order(lab):

@@ -84,6 +84,8 @@ def _script(events, packets, mbits, burst):
             line = f"open {end} {words['peer']} {words['id']} {int(words['epoch'], 16)} {chance}"
             # A tunnel of the receiving end is made for the packet that the trace has already told.
             lines.insert(len(lines) - (end == "receiver"), line)
+            if end == "receiver":
+                lines.insert(1, f"cookie {words['peer']} {chance}")
         elif name == "enqueue":
             lines.append(f"enqueue {words['peer']} {words['id']} {words['bytes']} {words['proto']} {words['segments']} "
                          f"{words['each']}")

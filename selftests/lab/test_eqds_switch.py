@@ -105,6 +105,24 @@ def test_options_of_the_trimming_queue(lab):
         assert result.rc != 0 and "no network device nolink" in result.err, result
 
 
+def test_long_packets_that_say_they_are_headers_have_no_priority(lab):
+    """Headers leave first, and have a long queue. A sender of full-sized packets gets neither by a word in them."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as (left, right):
+        eqdslab.load(machine, eqdslab.TRIM)
+        machine.run("modprobe sch_tbf")
+        left.run(f"ping -c1 -W5 {right.under}")
+        for kind, flags in ((0x12, 0x08), (0x11, 0x10), (0x11, 0x80)):
+            machine.run(f"tc qdisc add dev {right.port} root handle 1: tbf rate 100kbit burst 4k limit 1m && "
+                        f"tc qdisc add dev {right.port} parent 1:1 handle 2: trim")
+            left.run("python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+                     f"[s.sendto(bytes([{kind}, {flags}]) + bytes(1400), (\"{right.under}\", 7671)) for _ in range(100)]'")
+            text = machine.run(f"tc -s qdisc show dev {right.port}").out
+            dropped = int(re.search(r"qdisc trim.*?dropped (\d+)", text, re.S).group(1))
+            machine.run(f"tc qdisc del dev {right.port} root")
+            assert dropped > 50, text
+
+
 def test_streams_through_a_queue_that_trims_its_tail(lab):
     machine = lab["compute"]
     # The port is slower than any machine of the lab, so its queue fills.
@@ -187,7 +205,8 @@ def test_one_tunnel_spreads_over_the_paths_of_routers(lab):
                 assert min(grown) < 20, grown
 
 
-TESTS = [test_options_of_the_trimming_queue, test_streams_through_a_queue_that_trims_its_tail,
+TESTS = [test_options_of_the_trimming_queue, test_long_packets_that_say_they_are_headers_have_no_priority,
+         test_streams_through_a_queue_that_trims_its_tail,
          test_one_tunnel_spreads_over_the_paths_of_routers, test_modules_go]
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 
 RUN = rmem.CLI.parent / "eqds-run"
-LAYER = rmem.CLI.parent.parent / "lib/libeqds-udp.so"
+LAYER = rmem.CLI.parent.parent / "lib/remora/libeqds-udp.so"
 HABITS = pathlib.Path(__file__).resolve().parent / "udp_habits.py"
 PEERS = "--peers 10.0.0.0/24"
 # A packet of the tunnel with the layer's MTU: 1500 less IPv6, UDP, the tunnel's and the native header.

@@ -185,7 +185,7 @@ def test_integrity_levels(lab):
     mib = scaled(lab, 8)
     with Rack(lab) as rack:
         node = rack.node("memory", "128M")
-        for level in ("link", "digest", "full"):
+        for level in ("link", "digest", "full", "sealed"):
             device = rack.attach("compute", node, "32M", "--integrity", level)
             assert device.status()["integrity"] == level, device.status()
             run_fio(lab["compute"], device.path, "mixed", "4k-128k", mib)
@@ -371,7 +371,8 @@ def test_top(lab):
         assert [space["space"] for space in shown["spaces"]] == [node.SPACE], lent
         assert device.path in screen and "P99" in screen, screen
     rmem.unload(compute)
-    rmemlab.cli_refused(compute, "top", says="none of rmem, rmem_node and eqds is loaded: modprobe one, or name a --socket")
+    rmemlab.cli_refused(compute, "top", says="none of rmem, rmem_node, eqds and edm is loaded, and no remora-node serves: modprobe one, or name "
+                        "a --socket")
 
 
 TESTS = [test_attach_status_detach, test_queue_limits, test_reads_zero_before_written, test_block_sizes,

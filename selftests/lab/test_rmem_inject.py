@@ -30,8 +30,8 @@ def test_attach(lab):
             wait_until("no region is left", lambda: node.status()["regions"] == 0)
 
         with injection(compute, rmem.CLIENT):
-            for size in ("32M", None):
-                visit(compute, [rmem.CLI, *rmem.attach_words(compute, node, size)], undo, clean)
+            for size, *words in (("32M",), (None,), ("32M", "--name", "db")):
+                visit(compute, [rmem.CLI, *rmem.attach_words(compute, node, size, *words)], undo, clean)
 
 
 @debug_only

@@ -12,6 +12,8 @@ from remoralab.rmem import Rack
 
 KV = cache.REPO / "out" / "bin" / "remora-kv"
 CHASER = cache.REPO / "out" / "bin" / "chaser"
+TREE = cache.REPO / "out" / "bin" / "remora-tree"
+DLRM = cache.REPO / "out" / "bin" / "remora-dlrm"
 
 
 def offloads(machine):
@@ -137,7 +139,26 @@ def test_node_stops_with_calls_under_way(lab):
         node.start()
 
 
-TESTS = [test_kernels_node, test_kv_at_the_kernels_node, test_node_stops_with_calls_under_way, rmemlab.test_modules_go]
+def test_applications_at_the_kernels_node(lab):
+    """The applications check their answers."""
+    compute, memory = lab["compute"], lab["memory"]
+    names = ("tree", "dlrm", "versions", "filter")
+    with Rack(lab) as rack:
+        node = rack.node("memory", "64M")
+        rmem.write_key(compute, "/run/apps.key", node.key)
+        target = f"udp:{rmem.address(memory, compute)},key=/run/apps.key"
+        for name in names:
+            memory.insmod(rmem.module_path(memory, f"offload_{name}"))
+            rmem.remora(memory, "node", "offload", "load", name, "--space", "1")
+        compute.run([TREE, target, "--keys", "20000", "--searches", "500"])
+        compute.run([DLRM, target, "--check", "--items", "2000", "--rows", "i8", "--by", "query"])
+        ended = {each["name"]: each["ended"] for each in offloads(memory)}
+        assert ended["tree"] >= 500 and ended["dlrm"] >= 1, ended
+        node.clear_space()
+        memory.run(["rmmod", *(f"offload_{name}" for name in names)])
+
+
+TESTS = [test_kernels_node, test_kv_at_the_kernels_node, test_applications_at_the_kernels_node, test_node_stops_with_calls_under_way, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

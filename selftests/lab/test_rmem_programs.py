@@ -5,6 +5,7 @@
 out/bin/lib-lab is the library's GoogleTest program; REMORA_TEST_TARGET tells it what to open.
 """
 
+import contextlib
 import errno
 import itertools
 import json
@@ -52,18 +53,23 @@ def test_device(lab):
     through_device(lab)
 
 
+@contextlib.contextmanager
+def without_io_uring(machine):
+    switch = "/proc/sys/kernel/io_uring_disabled"
+    if machine.run(["test", "-e", switch], check=False).rc != 0:
+        tap.skip("this kernel can't refuse io_uring")
+    machine.run(f"echo 2 > {switch}")
+    try:
+        yield
+    finally:
+        machine.run(f"echo 0 > {switch}")
+
+
 @tap.bound(1500)
 def test_device_without_io_uring(lab):
     """Where a program gets no io_uring, each operation is an ioctl(). Layers above them are the same."""
-    compute = lab["compute"]
-    switch = "/proc/sys/kernel/io_uring_disabled"
-    if compute.run(["test", "-e", switch], check=False).rc != 0:
-        tap.skip("this kernel can't refuse io_uring")
-    compute.run(f"echo 2 > {switch}")
-    try:
+    with without_io_uring(lab["compute"]):
         through_device(lab, "*/Given:-*Litmus*:*Lock*:*Heap*:*Mapped*")
-    finally:
-        compute.run(f"echo 0 > {switch}")
 
 
 @tap.bound(1500)
@@ -216,6 +222,8 @@ def test_limits_while_silent(lab):
         device = rack.attach("compute", node, None, "--fail-after", "60")
         with rmemlab.link_down(lab, "rack"):
             run_suite(compute, f"dev:{device.path}", "Lib/Silent.*", "REMORA_TEST_SILENT=1")
+            with without_io_uring(compute):
+                run_suite(compute, f"dev:{device.path}", "Lib/Silent.OperationsOfThreads*", "REMORA_TEST_SILENT=1")
         device.wait_state("up")
         assert node.status()["regions"] == 0
 

@@ -20,7 +20,7 @@ namespace remora::test {
 namespace {
 
 constexpr Key key{1, 2, 3, 4, 5}, view_key{6, 7, 8};
-constexpr std::uint32_t space = 1, view = 2;
+constexpr std::uint32_t space = 1, view = 2, sealed_only = 3;
 constexpr std::uint32_t ring_spin_us = 20;
 
 rmem_node_config node_config(std::uint32_t sessions_max, std::uint32_t session_idle_ms) {
@@ -31,13 +31,27 @@ rmem_node_config node_config(std::uint32_t sessions_max, std::uint32_t session_i
     config.pages = (std::uint64_t{32} << 20) >> config.page_shift;
     config.pool_pages = 64;
     config.piece_bytes = RMEM_PIECE_BYTES_MAX;
-    config.spaces_max = 2;
+    config.spaces_max = 3;
     config.sessions_max = sessions_max;
     config.regions_max = 4096;
     config.session_idle_ms = session_idle_ms;
     config.challenges = true;
     return config;
 }
+
+bool has_message(const std::vector<std::uint8_t>& datagram, bool to_node,
+                 const Relay::Which& which) {
+    rmem_datagram in;
+    if (rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), !to_node) !=
+        RMEM_WIRE_GOOD)
+        return false;
+    bool has = false; // which() sees all messages
+    while (rmem_datagram_step(&in, datagram.data()))
+        has |= which(in.head);
+    return has;
+}
+
+} // namespace
 
 sockaddr_in loopback(std::uint16_t port) {
     sockaddr_in address{};
@@ -58,20 +72,6 @@ Descriptor udp_socket(std::uint16_t to) {
     return fd;
 }
 
-bool has_message(const std::vector<std::uint8_t>& datagram, bool to_node,
-                 const Relay::Which& which) {
-    rmem_datagram in;
-    if (rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), !to_node) !=
-        RMEM_WIRE_GOOD)
-        return false;
-    bool has = false; // which() sees all messages
-    while (rmem_datagram_step(&in, datagram.data()))
-        has |= which(in.head);
-    return has;
-}
-
-} // namespace
-
 daemon::Transports TestNode::transports(std::uint16_t port, const daemon::ShmOptions& shm) {
     daemon::Transports transports;
     transports.push_back(daemon::open_udp_transport({.port = port}));
@@ -87,6 +87,7 @@ TestNode::TestNode(std::uint16_t port, std::uint32_t sessions_max, std::uint32_t
       node_(node_config(sessions_max, session_idle_ms), false, daemon::threads_of(transports_)) {
     node_.add_space(space, key, 0);
     node_.add_view(view, view_key, space);
+    node_.add_space(sealed_only, key, 0, true);
     node_.defer_slow();
     served_ = daemon::serve_by(transports_, node_);
     slow_.emplace(node_);
@@ -131,6 +132,11 @@ Relay::~Relay() {
 void Relay::keep(Which which) {
     std::lock_guard lock(lock_);
     which_ = std::move(which);
+}
+
+void Relay::change(Change how) {
+    std::lock_guard lock(lock_);
+    change_ = std::move(how);
 }
 
 std::size_t Relay::kept() {
@@ -192,6 +198,8 @@ bool Relay::strikes(std::uint64_t& count) {
 
 void Relay::take(Datagram datagram) {
     datagrams_++;
+    if (change_)
+        change_(datagram.to_node, datagram.bytes);
     Trouble& trouble =
         datagram.to_node ? datagram.flow->troubles.to_node : datagram.flow->troubles.to_client;
     if (cut_)
@@ -283,6 +291,10 @@ std::string udp_target(std::uint16_t port) {
     return "udp:127.0.0.1:" + std::to_string(port) + ",key=" + key_file();
 }
 
+std::string sealed_only_target(std::uint16_t port) {
+    return fmt::format("{},space={}", udp_target(port), sealed_only);
+}
+
 std::string view_target(std::uint16_t port) {
     static const KeyFile file(view_key);
     return fmt::format("udp:127.0.0.1:{},key={},space={}", port, file.name(), view);
@@ -300,11 +312,12 @@ std::string shm_target(const std::string& path) {
 std::vector<Kind> kinds() {
     if (std::getenv("REMORA_TEST_TARGET"))
         return {Kind::given};
-    return {Kind::embedded, Kind::udp, Kind::bad_network, Kind::shm};
+    return {Kind::embedded, Kind::udp, Kind::bad_network, Kind::sealed, Kind::shm, Kind::edm};
 }
 
 Backends::Backends() {
-    if (GetParam() == Kind::udp || GetParam() == Kind::bad_network)
+    if (GetParam() == Kind::udp || GetParam() == Kind::bad_network || GetParam() == Kind::sealed ||
+        GetParam() == Kind::edm)
         node = std::make_unique<TestNode>();
     if (GetParam() == Kind::shm) {
         shm_path_ = shm_path();
@@ -312,6 +325,8 @@ Backends::Backends() {
     }
     if (GetParam() == Kind::bad_network)
         relay = std::make_unique<Relay>(node->port(), 10);
+    if (GetParam() == Kind::edm)
+        rack = std::make_unique<EdmRack>(node->port());
     r = open();
 }
 
@@ -326,7 +341,12 @@ std::string Backends::target() const {
         return given;
     if (!shm_path_.empty())
         return shm_target(shm_path_);
-    return node ? udp_target(relay ? relay->port() : node->port()) : "embedded:size=32M";
+    if (rack)
+        return rack->target();
+    if (!node)
+        return "embedded:size=32M";
+    return udp_target(relay ? relay->port() : node->port()) +
+           (GetParam() == Kind::sealed ? ",integrity=sealed" : "");
 }
 
 remote_t* Backends::open(std::uint32_t depth, std::uint64_t call_timeout_us) {
@@ -380,7 +400,8 @@ bool must_have_cas_16(Kind kind) {
 }
 
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {
-    static constexpr const char* names[] = {"Embedded", "Udp", "BadNetwork", "Shm", "Given"};
+    static constexpr const char* names[] = {"Embedded", "Udp", "BadNetwork", "Sealed",
+                                            "Shm",      "Edm", "Given"};
     return names[static_cast<int>(info.param)];
 }
 

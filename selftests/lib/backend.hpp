@@ -21,6 +21,7 @@
 
 #include <gtest/gtest.h>
 
+#include "edm_rack.hpp"
 #include "remora-node/ring_listener.hpp"
 #include "remora-node/ring_worker.hpp"
 #include "remora-node/running.hpp"
@@ -36,6 +37,10 @@ extern "C" {
 }
 
 namespace remora::test {
+
+sockaddr_in loopback(std::uint16_t port);
+// Connected to that port of this machine; 0: bound to a free one.
+Descriptor udp_socket(std::uint16_t to);
 
 // A daemon's node in this process.
 class TestNode {
@@ -92,6 +97,10 @@ public:
     bool has_kept(const Which& which);
     // Sends the kept datagrams that go to the node.
     void send_kept();
+    // From now on each datagram passes through `how`, in the relay's thread; NULL: none does. It
+    // can look at it, and change it.
+    using Change = std::function<void(bool to_node, std::vector<std::uint8_t>& datagram)>;
+    void change(Change how);
     // Number of datagrams received, in both directions.
     std::uint64_t datagrams() const { return datagrams_; }
     void count_from_now() { datagrams_ = 0; }
@@ -146,6 +155,7 @@ private:
     std::atomic<std::uint64_t> datagrams_{0};
     std::mutex lock_; // all below, but for thread_ and what it waits for
     Which which_;
+    Change change_;
     std::vector<Datagram> kept_;
     std::deque<Flow> flows_;
     std::priority_queue<Late> late_;
@@ -160,13 +170,15 @@ const std::string& key_file();
 
 // The target of remote_open() for a node at this port.
 std::string udp_target(std::uint16_t port);
+// The same of a space whose clients have to seal.
+std::string sealed_only_target(std::uint16_t port);
 // A path for the socket of a node's rings, another one each time.
 std::string shm_path();
 std::string shm_target(const std::string& path);
 // The target of a read-only view of the same memory.
 std::string view_target(std::uint16_t port);
 
-enum class Kind { embedded, udp, bad_network, shm, given };
+enum class Kind { embedded, udp, bad_network, sealed, shm, edm, given };
 
 // All kinds that need no setup; or the target in REMORA_TEST_TARGET, for a lab's machines.
 std::vector<Kind> kinds();
@@ -184,12 +196,16 @@ protected:
     // May other handles be opened to the same memory?
     bool is_shared() const { return GetParam() != Kind::embedded; }
     // Should the test run fewer rounds?
-    bool is_slow() const { return GetParam() == Kind::bad_network || GetParam() == Kind::given; }
+    bool is_slow() const {
+        return GetParam() == Kind::bad_network || GetParam() == Kind::edm ||
+               GetParam() == Kind::given;
+    }
     // Fails the test on an error. Any thread.
     raddr_t alloc(std::uint64_t bytes, unsigned permission = REMOTE_RW);
 
     std::unique_ptr<TestNode> node;
     std::unique_ptr<Relay> relay;
+    std::unique_ptr<EdmRack> rack;
     remote_t* r = nullptr;
 
 private:

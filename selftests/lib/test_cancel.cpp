@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // Operations that are cancelled, or whose time is up; what may still come of them, and what must
 // not.
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -12,6 +13,7 @@
 
 #include "async.hpp"
 #include "backend.hpp"
+#include "patience.hpp"
 #include "remote/queue.h"
 
 namespace remora::test {
@@ -214,6 +216,30 @@ TEST_P(Silent, CancelledOperationsEnd) {
         EXPECT_EQ(poll_all(r, &op, 1, 0), -ECANCELED);
     }
     EXPECT_EQ(poll_all(r, &change, 1, 0), -ECANCELED);
+}
+
+// One of the two waits in order for the other. Without io_uring, its thread waits for that.
+TEST_P(Silent, OperationsOfThreadsThatWaitInOrderAreCancelledByAnother) {
+    const Watchdog watchdog("threads whose operations were cancelled");
+    remote_queue_t* q = nullptr;
+    ASSERT_EQ(remote_queue_open(&q, r, nullptr), 0);
+    for (int round = 0; round < 10; round++) {
+        std::vector<std::thread> threads;
+        for (std::uint64_t name : {1, 2})
+            threads.emplace_back([&, name] {
+                const remote_op op = remote_op_write(somewhere, data.data(), data.size(), name);
+                EXPECT_EQ(remote_queue_submit(q, &op, 1), 1);
+            });
+        for (std::uint64_t name : {1, 2})
+            EXPECT_TRUE(comes_true([&] { return remote_queue_cancel(q, name) == 1; }));
+        for (std::thread& thread : threads)
+            thread.join();
+        std::array<remote_completion, 2> done{};
+        ASSERT_EQ(remote_queue_wait(q, done.data(), 2, 2, forever), 2);
+        for (const remote_completion& each : done)
+            EXPECT_EQ(each.result, -ECANCELED);
+    }
+    remote_queue_close(q);
 }
 
 TEST_P(Silent, CloseSucceedsWithOperationsInFlight) {

@@ -134,7 +134,7 @@ class Dist(unittest.TestCase):
     def test_quickstart_says_why_it_fails(self):
         key, programs = self.folder / "key", [self.folder / "shared", self.folder / "static"]
         run("gcc", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", programs[0])
-        run("gcc", QUICKSTART, f"-I{ROOT / 'include'}", ROOT / "out/lib/libremote.a", "-luring", "-lstdc++", "-lm",
+        run("gcc", QUICKSTART, f"-I{ROOT / 'include'}", ROOT / "out/lib/libremote.a", "-luring", "-lcrypto", "-lstdc++", "-lm",
             "-lpthread", "-o", programs[1])
         run(ROOT / "out/bin/remora", "key", "new", key)
         for target, why in ((f"udp:127.0.0.1:1,key={key}", "no node at 127.0.0.1:1"), ("udp:127.0.0.1", "key=FILE"),

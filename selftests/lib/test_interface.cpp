@@ -293,6 +293,25 @@ TEST_P(Info, AllocationTakesItsPagesFromTheFreeOnes) {
     }
 }
 
+TEST_P(Info, QueryTakesAsMuchRoomAsInfoTells) {
+    remote_node node{};
+    node.size = sizeof(node);
+    ASSERT_EQ(remote_info(r, &node), 0);
+    std::vector<char> room(node.result_bytes + 1);
+    remote_function what{};
+    what.offload = 1;
+    what.result = room.data();
+    what.result_bytes = room.size();
+    if (!node.result_bytes) {
+        EXPECT_EQ(remote_query(r, &what), -EOPNOTSUPP);
+        return;
+    }
+    EXPECT_GE(node.result_bytes, 1024U);
+    EXPECT_EQ(remote_query(r, &what), -EINVAL);
+    what.result_bytes = node.result_bytes;
+    EXPECT_EQ(remote_query(r, &what), -ENOSYS) << "the node has no offload";
+}
+
 TEST(Interface, InfoNeedsNoSecondSession) {
     TestNode node(0, 1);
     remote_t* r = nullptr;

@@ -132,6 +132,7 @@ struct Ends {
         config.pull_trimmed = bounds.pull_trimmed;
         config.ordered = bounds.ordered;
         config.timeouts_max = bounds.patient ? 2 : 1;
+        config.strikes_max = 0; // a packet that its sender frees has arrived
         config.rto_min_ns = config.rto_max_ns = rto_ns;
         config.idle_ns = idle_ns;
         gift_forgotten = bounds.receiver_forgets ? eqds_gift_max(&config) : 0;
@@ -625,7 +626,7 @@ private:
     void receiver_receives(Ends& ends, eqds_head head, uint8_t payload, uint64_t now,
                            eqds_out& out) const {
         const bool established = ends.r.established;
-        if (!established && !eqds_receiver_admit(&head, 0, false, &out))
+        if (!established && !eqds_receiver_admit(&head, 0, &out))
             return;
         const uint32_t seq_mask = eqds_mask(bounds_.profile.seq_bits);
         if (mutation_ == IGNORES_EPOCHS && established)

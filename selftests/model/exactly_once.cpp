@@ -14,7 +14,8 @@
 // renewed: that one isn't executed from then on, and of the others nothing is lost.
 //
 // A CALL is an ADD that runs: the node admits it in one step and executes it in another, and
-// between the two anything can come. The session waits for it before it is renewed or ended.
+// between the two anything can come. The session waits for it before it is renewed or ended. A
+// FENCE can come at any time, too, and waits for the calls that began before it, and for no others.
 //
 // A PUT is no different: it has one id, whose result is kept in the same place by the same rule,
 // and what it does besides, to write its data, it does in the same hold of the lock.
@@ -26,6 +27,7 @@
 extern "C" {
 #include "core/base/bytes.h"
 #include "core/rmem/client/seq.h"
+#include "core/rmem/node/running.h"
 }
 
 namespace {
@@ -56,6 +58,8 @@ enum Mutation {
     NOT_RUNNING,     // node forgets that an id runs
     RENEWED_AT_ONCE, // node renews a session whose calls run
     ENDED_AT_ONCE,   // node ends a session whose calls run
+    FENCED_AT_ONCE,  // node answers a FENCE while earlier calls run
+    FENCED_BY_LATER, // a FENCE waits for later calls, too
     MUTATIONS
 };
 
@@ -75,6 +79,8 @@ const char* const mutation_names[] = {
     "a copy of a call that runs begins it again",
     "a session is renewed while a call of it runs",
     "a session ends while a call of it runs",
+    "a FENCE is answered while an earlier call runs",
+    "a FENCE waits for later calls",
 };
 static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
 
@@ -92,6 +98,7 @@ struct Message {
 };
 
 enum Phase : uint8_t { OPENING, UP };
+enum Fence : uint8_t { NO_FENCE, TO_COME, WAITS, ANSWERED };
 enum OpState : uint8_t { IDLE, OUT, DONE, UNKNOWN, TAKEN_BACK };
 
 struct State {
@@ -109,6 +116,9 @@ struct State {
     uint8_t times[ops];                 // executed
     uint8_t found[ops];                 // when that was
     uint8_t runs_in[ops], runs_as[ops]; // slot + 1 and id of a call that runs; 0: none
+    uint8_t number[ops], next_number;   // of calls that run, and of the next one
+    uint8_t fence, fence_number;
+    uint8_t fence_before; // bits of the calls that ran when it came
     // bounds
     uint8_t evictions, give_ups, takes_back, challenges, names;
     uint8_t messages;
@@ -120,11 +130,28 @@ struct Bounds {
     bool limited; // the client takes no id whose result has no place
     uint8_t challenges = 0;
     bool runs = false; // the ops are CALLs
+    bool fences = false;
 };
 
 struct Seen {
     uint64_t executed, repeated, busy, unknown, unknown_done, stale, renewed, too_late, before,
-        running, waits;
+        running, waits, fence_waits, fenced;
+};
+
+// The calls that run, as the core keeps them.
+class Running {
+public:
+    explicit Running(const State& s) {
+        all.next = s.next_number;
+        for (uint32_t op = 0; op < ops; op++)
+            all.call[op].number = s.number[op];
+    }
+    void put(State& s) const {
+        s.next_number = uint8_t(all.next);
+        for (uint32_t op = 0; op < ops; op++)
+            s.number[op] = uint8_t(all.call[op].number);
+    }
+    rmem_running all{};
 };
 
 class ExactlyOnce {
@@ -140,6 +167,8 @@ public:
         std::memset(&s, 0, sizeof(s));
         s.floor = s.next = 1;
         s.nonce = 1;
+        s.next_number = 1;
+        s.fence = bounds_.fences ? TO_COME : NO_FENCE;
         s.evictions = bounds_.evictions;
         s.give_ups = bounds_.give_ups;
         // Late copies of an OPEN get some.
@@ -151,6 +180,8 @@ public:
 
     // Nothing can happen any more, so nothing may be waited for.
     const char* stuck(const State& s) const {
+        if (s.fence == WAITS)
+            return "a FENCE never ends";
         if (s.phase == OPENING && !s.names)
             return nullptr; // as far as was looked
         for (uint8_t op : s.op) {
@@ -174,6 +205,7 @@ public:
             if (s.runs_in[op])
                 end_call(s, op, change);
         }
+        fence(s, change);
     }
 
 private:
@@ -443,6 +475,11 @@ private:
         const int slot = s.runs_in[op] - 1;
         Message reply{FOUND, s.slot[slot].name, s.runs_as[op], 0, op, 0};
         next.runs_in[op] = next.runs_as[op] = 0;
+        {
+            Running running(next);
+            rmem_running_end(&running.all, op);
+            running.put(next);
+        }
         reply.value = execute(next, op);
         {
             Sessions sessions(next.slot, next.generation, window, places());
@@ -492,12 +529,59 @@ private:
                 s.times[m.op] = 2;                          // soon
             s.runs_in[m.op] = uint8_t((m.session & 1) + 1); // names have the slot
             s.runs_as[m.op] = m.id;
+            Running running(s);
+            rmem_running_begin(&running.all, m.op, 0, 0);
+            running.put(s);
             return false;
         }
         reply.value = execute(s, m.op);
         base_store_le64(&found.value[0], reply.value);
         rmem_session_keep(session, m.id, &found);
         return true;
+    }
+
+    static uint8_t running_now(const State& s) {
+        uint8_t bits = 0;
+        for (int op = 0; op < ops; op++)
+            bits = uint8_t(bits | (s.runs_in[op] != 0) << op);
+        return bits;
+    }
+
+    bool fence_waits(const State& s) const {
+        if (mutation_ == FENCED_AT_ONCE)
+            return false;
+        if (mutation_ == FENCED_BY_LATER)
+            return running_now(s);
+        const Running running(s);
+        return rmem_running_has_older(&running.all, 0, s.fence_number);
+    }
+
+    template <class Emit>
+    void fence(const State& s, Emit& emit) const {
+        State next = s;
+        const char* violation = nullptr;
+        if (s.fence == TO_COME) {
+            next.fence = WAITS;
+            next.fence_number = s.next_number;
+            next.fence_before = running_now(s);
+            emit(next, nullptr, [] { return std::string("node receives a FENCE"); });
+            return;
+        }
+        if (s.fence != WAITS)
+            return;
+        const bool older = s.fence_before & running_now(s);
+        if (fence_waits(s)) {
+            seen.fence_waits++;
+            if (older)
+                return;
+            violation = "a FENCE waits for a call that began later";
+        } else {
+            seen.fenced++;
+            next.fence = ANSWERED;
+            if (older)
+                violation = "a FENCE is answered before the end of a call that began earlier";
+        }
+        emit(next, violation, [] { return std::string("node looks at the FENCE"); });
     }
 
     template <class Emit>
@@ -532,7 +616,8 @@ void prove(model::Report& report, const std::string& name, const Bounds& bounds)
         seen.executed && seen.repeated && seen.stale && (seen.busy || bounds.limited) &&
             (ends ? seen.unknown > seen.unknown_done && seen.unknown_done : !seen.unknown) &&
             (!bounds.takes_back || (seen.renewed && seen.too_late && seen.before)) &&
-            (!bounds.runs || (seen.running && (seen.waits || !bounds.takes_back))),
+            (!bounds.runs || (seen.running && (seen.waits || !bounds.takes_back))) &&
+            (!bounds.fences || (seen.fence_waits && seen.fenced)),
         name + ": every outcome was met");
 }
 
@@ -551,10 +636,12 @@ int main() {
     prove(report, "calls run", {0, 0, 0, true, 0, true});
     prove(report, "calls run, and sessions end", {1, 0, 0, true, 0, true});
     prove(report, "calls run, and one is taken back", {0, 0, 1, true, 0, true});
+    prove(report, "calls run, and a FENCE comes", {0, 0, 0, true, 0, true, true});
     for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {
         const bool runs = mutation >= NOT_RUNNING;
-        ExactlyOnce model({1, 0, uint8_t(mutation >= SAME_NAME), false, 0, runs},
-                          static_cast<Mutation>(mutation));
+        const bool fences = mutation >= FENCED_AT_ONCE;
+        const Bounds bounds{1, 0, uint8_t(mutation >= SAME_NAME), false, 0, runs, fences};
+        ExactlyOnce model(bounds, static_cast<Mutation>(mutation));
         auto out = model::Explorer<ExactlyOnce>(model, states_max).run();
         report.check(std::string("wrong: ") + mutation_names[mutation], out, true);
     }

@@ -144,9 +144,10 @@ struct Store {
             std::memcpy(value.data(), &*first, 8);
         return run(KV_ADD, with, key, value);
     }
-    Changed touch(std::string_view key, uint32_t expiry_s) {
+    Changed touch(std::string_view key, uint32_t expiry_s, uint64_t version = 0) {
         kv_args with = args(key);
         with.expiry_s = expiry_s;
+        with.version = version;
         return run(KV_TOUCH, with, key);
     }
     Changed flush() { return run(KV_FLUSH, args(""), ""); }

@@ -95,9 +95,10 @@ namespace offload_test {
 
 class Call {
 public:
-    Call(Memory& memory, uint32_t function, std::vector<uint8_t> args, uint32_t room = 8192)
-        : call_{&memory,         function, (OFFLOAD.once_mask >> function & 1) != 0,
-                std::move(args), {},       room} {
+    // The call has a copy of the arguments, so that AddressSanitizer finds accesses behind them: a
+    // vector that was made shorter has room behind them.
+    Call(Memory& memory, uint32_t function, const std::vector<uint8_t>& args, uint32_t room = 8192)
+        : call_{&memory, function, (OFFLOAD.once_mask >> function & 1) != 0, args, {}, room} {
         if (call_.changes)
             call_.room = 16;
         call_.result.reserve(call_.room); // its address stays
@@ -172,6 +173,15 @@ int rmem_error(const rmem_call* call) {
     return call->error;
 }
 
+// The first change of a page might find no zeroed one.
+static bool backs(offload_test::Memory& memory, __u64 addr) {
+    auto backed = memory.backed[(addr - offload_test::base) / page_bytes];
+    if (backed)
+        return true;
+    backed = true;
+    return !memory.scarce;
+}
+
 static void* slice(rmem_call* call, __u64 addr, __u32 bytes, bool change) {
     offload_test::Memory& memory = *call->memory;
     if (change && !call->changes)
@@ -180,12 +190,8 @@ static void* slice(rmem_call* call, __u64 addr, __u32 bytes, bool change) {
         return fail(call, -EINVAL);
     if (!memory.has(addr, bytes))
         return fail(call, -EFAULT);
-    auto backed = memory.backed[(addr - offload_test::base) / page_bytes];
-    if (change && !backed) {
-        backed = true;
-        if (memory.scarce)
-            return fail(call, -EAGAIN);
-    }
+    if (change && !backs(memory, addr))
+        return fail(call, -EAGAIN);
     memory.slices++;
     return memory.give(addr, bytes);
 }
@@ -201,6 +207,7 @@ void* rmem_at(rmem_call* call, __u64 addr, __u32 bytes) {
 int rmem_read(rmem_call* call, __u64 addr, void* to, __u32 bytes) {
     if (!call->memory->has(addr, bytes))
         return -EFAULT;
+    call->memory->slices++;
     std::memcpy(to, call->memory->give(addr, bytes), bytes);
     return 0;
 }
@@ -210,6 +217,10 @@ int rmem_write(rmem_call* call, __u64 addr, const void* from, __u32 bytes) {
         return -EACCES;
     if (!call->memory->has(addr, bytes))
         return -EFAULT;
+    for (__u64 page = addr / page_bytes; page <= (addr + bytes - 1) / page_bytes; page++)
+        if (!backs(*call->memory, page * page_bytes))
+            return -EAGAIN;
+    call->memory->slices++;
     std::memcpy(call->memory->give(addr, bytes), from, bytes);
     return 0;
 }

@@ -121,6 +121,38 @@ TEST(Kv, ExpiredAndFlushedItemsAreGone) {
     EXPECT_EQ(kv.get("b"), "y");
 }
 
+TEST(Kv, TouchComparesTheVersion) {
+    Store kv(4 * mib, 100);
+    const uint64_t version = kv.set("a", "x").version;
+    EXPECT_TRUE(kv.touch("a", kv.now_s + 10, version + 1) == KV_EXISTS);
+    EXPECT_EQ(kv.find("a")->head.expiry_s, 0u);
+    EXPECT_TRUE(kv.touch("a", kv.now_s + 10, version) == KV_OK);
+    EXPECT_EQ(kv.find("a")->head.expiry_s, kv.now_s + 10);
+    EXPECT_TRUE(kv.touch("none", 0, version) == KV_NOT_FOUND);
+}
+
+TEST(Kv, FlushedItemsAreNotCounted) {
+    for (uint32_t options : {0u, uint32_t{KV_CACHE}}) {
+        Store kv(1 * mib, 1000, options);
+        unsigned stored = 0;
+        for (; stored < 5000 && kv.set(key_of(stored), std::string(150, 'x')) == KV_OK; stored++) {
+        }
+        kv.flush();
+        EXPECT_EQ(kv.stats().items, 0u);
+        EXPECT_EQ(kv.stats().item_bytes, 0u);
+        // Their memory is used again, their keys are stored again, and deleted.
+        for (unsigned n = 0; n < 1000; n++)
+            ASSERT_TRUE(kv.set(key_of(n), std::string(150, 'y')) == KV_OK);
+        for (unsigned n = 500; n < stored; n++)
+            kv.remove(key_of(n));
+        EXPECT_EQ(kv.stats().items, 500u);
+        uint64_t bytes = 0;
+        for (unsigned n = 0; n < 500; n++)
+            bytes += KV_ITEM_BYTES + key_of(n).size() + 150;
+        EXPECT_EQ(kv.stats().item_bytes, bytes);
+    }
+}
+
 TEST(Kv, ManyKeysAreAnsweredAsFarAsThereIsRoom) {
     Store kv(4 * mib, 100);
     std::vector<std::string> keys;
@@ -558,6 +590,20 @@ TEST(Kv, CacheOfSmallItemsTakesALargeValue) {
     const std::string large(200000, 'x');
     EXPECT_EQ(store.set_large("large", large), KV_OK);
     EXPECT_EQ(store.read(*store.find("large")), large);
+}
+
+TEST(Kv, CacheKeepsALargeValueThatIsRead) {
+    Store store(4 << 20, 2048, KV_CACHE);
+    const std::string large(300'000, 'x'); // of 5 pieces
+    ASSERT_EQ(store.set_large("hot", large), KV_OK);
+    for (unsigned n = 0; n < 200; n++) {
+        const auto hot = store.find("hot");
+        ASSERT_TRUE(hot) << n;
+        store.used({hot->head.item});
+        ASSERT_EQ(store.set_large("cold" + std::to_string(n), large), KV_OK);
+    }
+    EXPECT_GT(store.stats().evicted, 150u);
+    EXPECT_EQ(store.read(*store.find("hot")), large);
 }
 
 TEST(Kv, FullStoreRefusesAndKeepsItsItems) {

@@ -3,6 +3,7 @@
 // standard output gets the packets and verdicts that the core answers with.
 //
 //   in    config MTU_BYTES WINDOW_MTUS MBITS TRIMMING OUTER_BYTES RTO_MIN_NS RTO_MAX_NS PATHS
+//         cookie PEER COOKIE                    of the device, for a SYN that lacks it
 //         turn xmit|poll|due|pull NOW_NS        the events up to the next turn are of this time
 //         open sender|receiver PEER ID EPOCH SEED|COOKIE
 //         enqueue PEER ID BYTES PROTO SEGMENTS EACH_BYTES
@@ -76,6 +77,7 @@ public:
         eqds_config_init(&config_, &eqds_profile_extended, mtu_bytes, window_mtus * mtu_bytes);
         in >> config_.outer_bytes >> config_.rto_min_ns >> config_.rto_max_ns >> paths_;
         config_.trimming = trimming;
+        config_.cookies = true;
         if (!eqds_config_is_valid(&config_))
             throw std::runtime_error("the configuration is not valid");
         std::uint64_t burst = mbits * pull_burst_ns / 1000 / (mtu_bytes * 8ULL);
@@ -85,6 +87,12 @@ public:
         eqds_drr_init(&drr_);
         for (auto& each : eqif_)
             eqds_eqif_init(&each, 0, mtu_bytes);
+    }
+
+    void learn_cookie(std::istream& in) {
+        std::string peer, cookie;
+        in >> peer >> cookie;
+        cookies_[peer] = std::stoull(cookie, nullptr, 0);
     }
 
     void turn(std::istream& in) {
@@ -203,7 +211,7 @@ private:
         eqds_out out;
         if (found == receivers_.end()) {
             // The trace tells of tunnels that were made, so this one was not admitted.
-            if (eqds_receiver_admit(&head, 0, false, &out))
+            if (eqds_receiver_admit(&head, cookies_[peer], &out))
                 throw std::runtime_error("the kernel had a tunnel for a packet, or made none");
             if (out.send)
                 emit(out.head);
@@ -211,7 +219,7 @@ private:
         }
         Receiver& r = *found->second;
         if (eqds_receiver_restarts(&r.core, &head) &&
-            !eqds_receiver_admit(&head, r.core.cookie, true, &out)) {
+            !eqds_receiver_admit(&head, r.core.cookie, &out)) {
             emit(out.head);
             return;
         }
@@ -228,15 +236,20 @@ private:
         }
     }
 
-    void settle(Sender& s, const eqds_out& out) {
+    static void release(Sender& s, const eqds_packet* part) {
         const eqds_packet* next;
-        for (const eqds_packet* part = out.free; part; part = next) {
+        for (; part; part = next) {
             auto whole = s.packets.find(part - part->nth);
             next = part->next;
             whole->second.left -= part->more + 1;
             if (!whole->second.left)
                 s.packets.erase(whole);
         }
+    }
+
+    void settle(Sender& s, const eqds_out& out) {
+        release(s, out.free);
+        release(s, out.lost);
         if (out.send)
             emit(out.head);
         outcome(out);
@@ -303,6 +316,7 @@ private:
     std::map<Name, std::unique_ptr<Sender>> senders_;
     std::map<Name, std::unique_ptr<Receiver>> receivers_;
     std::vector<Receiver*> replying_;
+    std::map<std::string, std::uint64_t> cookies_;
     std::string kind_;
     std::uint64_t now_ = 0;
 };
@@ -315,6 +329,8 @@ void replay() {
         in >> verb;
         if (verb == "config")
             device.configure(in);
+        else if (verb == "cookie")
+            device.learn_cookie(in);
         else if (verb == "turn")
             device.turn(in);
         else if (verb == "open")

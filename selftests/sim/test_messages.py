@@ -58,6 +58,27 @@ class Messages(unittest.TestCase):
             self.assertLessEqual(result["write"]["slowdown"]["mean"], write)
             self.assertLessEqual(result["all"]["slowdown"]["p99"], p99)
 
+    def test_leaves_schedule_together(self):
+        """Messages between leaves are as little delayed as at one switch, and late data wait in bounded queues."""
+        words = ("--preset", "edm-4x36", "--messages", 40_000, "--check")
+        for load, mean, p99 in ((0.8, 1.1, 1.6), (0.9, 1.22, 2.2)):
+            result = results(*words, "--load", load)
+            self.assertLessEqual(result["all"]["slowdown"]["mean"], mean)
+            self.assertLessEqual(result["all"]["slowdown"]["p99"], p99)
+            self.assertLess(result["egress_peak_bytes"], 8192)
+            self.assertLess(result["fabric_peak_bytes"], 1024)
+            # Three of four destinations are in another leaf.
+            self.assertAlmostEqual(108 / 143, result["offers"] / result["issued"], delta=0.02)
+
+    def test_rivals_cross_the_same_leaves(self):
+        """A lone message takes its budget and two hops; all messages end."""
+        for transport in ("homa", "ird", "floor", "pfabric", "eqds"):
+            result = results("--preset", "edm-4x36", "--leaves", 2, "--hosts-per-leaf", 8, "--spines", 2, "--transport", transport,
+                             "--load", 0.2, "--messages", 1000, "--check")
+            self.assertEqual(1000, result["all"]["count"])
+            self.assertGreaterEqual(result["all"]["slowdown"]["p50"], 1)
+            self.assertLess(result["all"]["slowdown"]["p50"], 1.1, transport)
+
     def test_application_sizes_keep_within_the_bounds_of_slowdown(self):
         result = results("--preset", "edm-144", "--sizes", "edm-hadoop", "--load", 0.4, "--messages", 2000)
         self.assertLessEqual(result["all"]["slowdown"]["mean"], 1.2)
@@ -72,6 +93,27 @@ class Messages(unittest.TestCase):
         self.assertLess(busy["read"]["ns"]["p50"], idle["read"]["ns"]["p50"] + 1)
         self.assertLess(busy["read"]["ns"]["p99"], idle["read"]["ns"]["p99"] + 10)
 
+    def test_all_messages_end_whatever_fails(self):
+        """None hangs, and the simulator ends with an error at a wrong byte."""
+        words = ("--preset", "edm-144", "--hosts", 24, "--transport", "edm-udp", "--flow-bytes", 16384, "--edm-chunk-bytes",
+                 16384, "--edm-unit-bytes", 1024, "--messages", 2000, "--message-rto-us", 1000, "--check")
+        loss, death = ("--edm-loss-percent", 2), ("--edm-scheduler-dies-us", 100)
+        for failures in ((), loss, death, ("--edm-port-down-us", 100), (*loss, *death, "--edm-port-down-us", 300)):
+            result = results(*words, *failures)
+            self.assertEqual(2000, result["all"]["count"])
+            self.assertEqual(bool(failures), bool(result["datagrams_lost"]), failures)
+            if failures == death:
+                self.assertFalse(result["unscheduled"])
+                for what in ("asked", "granted"):
+                    self.assertLess(0, result[f"standby_{what}_ns"])
+                    self.assertLessEqual(result[f"standby_{what}_ns"], result[f"standby_{what}_bound_ns"])
+
+    def test_datagrams_can_go_in_order_within_a_pair(self):
+        words = ("--preset", "edm-144", "--hosts", 4, "--transport", "edm-udp", "--sizes", "edm-hadoop", "--edm-chunk-bytes",
+                 16384, "--edm-unit-bytes", 1024, "--load", 0.8, "--messages", 500)
+        figures = [results(*words, *more)["all"]["ns"] for more in ((), ("--edm-in-order",))]
+        self.assertNotEqual(*figures)
+
     def test_messages_of_a_trace_are_reported_by_its_ids(self):
         with tempfile.TemporaryDirectory() as folder:
             trace, out = pathlib.Path(folder, "trace.csv"), pathlib.Path(folder, "messages.csv")
@@ -83,7 +125,10 @@ class Messages(unittest.TestCase):
 
     def test_impossible_parameters_are_refused(self):
         for words, text in ((("--transport", "udp"), "carries no messages"), (("--load", 0), "load"),
-                            (("--edm-chunk-bytes", 100), "EDM refuses"), (("--topology", "fat-tree"), "star"),
+                            (("--edm-chunk-bytes", 100), "EDM refuses"), (("--edm-loss-percent", 60), "edm-loss-percent"), (("--topology", "fat-tree"), "star"),
+                            (("--topology", "leaf-spine", "--transport", "dcqcn"), "wants star"),
+                            (("--topology", "leaf-spine", "--edm-matcher", "pim"), "one switch"),
+                            (("--topology", "leaf-spine", "--fabric-gbps", 400), "cut through"),
                             (("--memory-hosts", 144), "memory-hosts"), (("--edm-policy", "lifo"), "edm-policy")):
             done = subprocess.run([SIM, "--preset", "edm-144", *map(str, words)], capture_output=True, text=True,
                                   check=False)

@@ -11,9 +11,9 @@ PEERS_LDFLAGS = $(if $(PEERS),-L$(PEERS_LIB) -Wl$(comma)-rpath-link$(comma)$(PEE
 BENCH_CORE = out/bin/bench-core --benchmark_repetitions=5 --benchmark_display_aggregates_only=true \
 	--benchmark_enable_random_interleaving=true
 
-out/bin/bench-core: $(call objects,opt,$(BENCH_CORE_SRC)) out/lib/libremora_core.a
+out/bin/bench-core: $(call objects,opt,$(BENCH_CORE_SRC) $(SEAL_SRC)) out/lib/libremora_core.a
 	$(call say,LINK,$@)
-	$(call link,opt,-lbenchmark -lpthread)
+	$(call link,opt,-lbenchmark -lfmt -lcrypto -lpthread)
 
 $(call objects,opt,$(BENCH_LIB_SRC)): override CXXFLAGS += $(if $(PEERS),-isystem $(PEERS)/usr/include)
 
@@ -36,6 +36,21 @@ bench-calls: ## functions at a remora-node beside reads, without emulation (ARGS
 out/bin/bench-kv: $(call objects,opt,$(BENCH_KV_SRC) $(SUPPORT_SRC)) out/lib/libremote.a
 	$(call say,LINK,$@)
 	$(call link,opt,-lfmt $(LIB_LIBS))
+
+bench-bpf: ## a program in BPF beside the same one in C, between emulated machines (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)NTB=n $(MAKE) --no-print-directory out/bin/remora out/bin/chaser bpf modules KERNEL=6.12
+	$(Q)tools/bench/bpf $(ARGS)
+
+out/bin/bench-tx: $(call objects,opt,$(BENCH_TX_SRC) $(filter-out %/main.cpp,$(wildcard tools/apps/tx/*.cpp)) $(SUPPORT_SRC) kmod/core/base/crc32c.c) \
+		out/lib/libremote.a
+	$(call say,LINK,$@)
+	$(call link,opt,-lfmt $(LIB_LIBS))
+
+bench-tx: ## transactions in a chain of two nodes, beside one operation a tuple (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory user out/bin/bench-tx
+	$(Q)tools/bench/tx/run $(ARGS)
 
 bench-rmb: ## /dev/rmbN against other network block devices, side by side (ARGS="--rounds 3")
 	$(Q)tools/lab/deps
@@ -82,3 +97,13 @@ bench-kv: ## key-value tables beside memcached and redis, without emulation (ARG
 	+$(Q)peers=$$(tools/bench/lib/peers) && \
 		$(MAKE) --no-print-directory user out/bin/bench-kv && \
 		tools/bench/kv/run --peers $$peers $(ARGS)
+
+bench-dlrm: ## sums of embedding rows at a remora-node, without emulation (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory user
+	$(Q)tools/bench/dlrm $(ARGS)
+
+bench-image: ## pictures of 1 to 64 users in remote memory, without emulation (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory user
+	$(Q)tools/bench/image $(ARGS)

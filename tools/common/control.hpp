@@ -4,7 +4,8 @@
  * line is an object of JSON.
  *
  *   {"verb": "status"}                          {"ok": true, "status": node_report_json()}
- *   {"verb": "space add", "space": ID, "key": HEX[, "quota_bytes": N | "read_only_of": ID]}
+ *   {"verb": "space add", "space": ID, "key": HEX[, "quota_bytes": N | "read_only_of": ID]
+ *    [, "sealed_only": true]}
  *                                               {"ok": true}
  *   {"verb": "space del", "space": ID[, "force": true]}
  *                                               {"ok": true}

@@ -22,8 +22,10 @@ using Json = nlohmann::ordered_json;
 
 // More connections than a daemon admits wait at its socket. Without this, connect() and send() to a
 // daemon that stands still would wait for it for ever.
-void bound_sending(const Descriptor& fd) {
-    timeval most{ControlClient::brief.count(), 0};
+void bound_sending(const Descriptor& fd, std::chrono::milliseconds patience) {
+    using std::chrono::milliseconds;
+    patience = std::clamp(patience, milliseconds(1), milliseconds(ControlClient::brief));
+    const timeval most{patience.count() / 1000, patience.count() % 1000 * 1000};
     setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 }
 
@@ -32,13 +34,15 @@ constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
 
 } // namespace
 
-ControlClient::ControlClient(std::string what, std::string path)
+ControlClient::ControlClient(std::string what, std::string path, Clock::time_point until)
     : what_(std::move(what)),
       path_(std::move(path)),
+      until_(until),
       fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address = unix_address(path_);
     if (fd_)
-        bound_sending(fd_);
+        bound_sending(fd_, std::chrono::duration_cast<std::chrono::milliseconds>(
+                               std::min(until, Clock::now() + brief) - Clock::now()));
     if (fd_ && !connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)))
         return;
     if (errno == EAGAIN)
@@ -50,11 +54,11 @@ ControlClient::ControlClient(std::string what, std::string path)
 }
 
 // A program that was killed has left its socket.
-bool control_serves(const std::string& path) {
+bool control_serves(const std::string& path, std::chrono::milliseconds patience) {
     Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address = unix_address(path);
     if (fd)
-        bound_sending(fd);
+        bound_sending(fd, patience);
     return fd && (!connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) ||
                   errno == EACCES || errno == EAGAIN);
 }
@@ -86,7 +90,7 @@ bool ControlClient::read_some(Clock::time_point until) {
 }
 
 Json ControlClient::call(const Json& request, std::chrono::seconds patience) {
-    const Clock::time_point until = Clock::now() + patience;
+    const Clock::time_point until = std::min(until_, Clock::now() + patience);
     std::string line = request.dump() + "\n";
     // If this fails, so does reading the answer; but a status socket doesn't read, and answers.
     [[maybe_unused]] ssize_t sent = send(fd_.get(), line.data(), line.size(), MSG_NOSIGNAL);

@@ -15,6 +15,8 @@ namespace remora {
 
 class ControlClient {
 public:
+    using Clock = std::chrono::steady_clock;
+
     // For an answer that the daemon has at once, and for one that can take the freeing of millions
     // of pages.
     static constexpr std::chrono::seconds brief{5}, lengthy{60};
@@ -22,7 +24,9 @@ public:
     // Errors call the daemon by the name "what", such as "memory node". Throws Failure, as all
     // functions do: nobody listens there; no answer; the daemon refuses the request. Its error() is
     // ECONNRESET if the daemon closed the connection.
-    ControlClient(std::string what, std::string path);
+    // None of its waits goes on beyond until.
+    ControlClient(std::string what, std::string path,
+                  Clock::time_point until = Clock::time_point::max());
 
     // The answer to a request: an object whose "ok" is true or missing. error() is ETIMEDOUT if
     // there is none.
@@ -35,18 +39,18 @@ public:
     const std::string& path() const { return path_; }
 
 private:
-    using Clock = std::chrono::steady_clock;
-
     Failure no_answer() const;
     bool read_some(Clock::time_point until);
 
     std::string what_, path_;
+    const Clock::time_point until_;
     Descriptor fd_;
     std::string text_; // received, and not used yet
     std::vector<Descriptor> files_;
 };
 
 // Does a daemon serve at path, if only for others?
-bool control_serves(const std::string& path);
+bool control_serves(const std::string& path,
+                    std::chrono::milliseconds patience = ControlClient::brief);
 
 } // namespace remora

@@ -36,6 +36,16 @@ void each_space_number(Report& report, Visit visit) {
     visit("quota_bytes", report.quota_bytes);
     visit("regions", report.regions);
     visit("read_only_of", report.read_only_of);
+    visit("calls_ns", report.calls_ns);
+}
+
+// Older daemons don't tell these.
+template <typename Report, typename Visit>
+void each_newer_space_number(Report& report, Visit visit) {
+    visit("operations", report.operations);
+    visit("read_bytes", report.read_bytes);
+    visit("written_bytes", report.written_bytes);
+    visit("sealed_only", report.sealed_only);
 }
 
 template <typename Report, typename Visit>
@@ -70,12 +80,15 @@ OffloadReport offload_parse(const nlohmann::ordered_json& json) {
 nlohmann::ordered_json space_json(const SpaceReport& space) {
     nlohmann::ordered_json json;
     each_space_number(space, [&](const char* name, auto value) { json[name] = value; });
+    each_newer_space_number(space, [&](const char* name, auto value) { json[name] = value; });
     return json;
 }
 
 SpaceReport space_parse(const nlohmann::ordered_json& json) {
     SpaceReport space{};
     each_space_number(space, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    each_newer_space_number(
+        space, [&](const char* name, auto& value) { value = json.value(name, value); });
     return space;
 }
 

@@ -32,7 +32,10 @@ struct NodeReport {
 
 struct SpaceReport {
     std::uint64_t id, promised_bytes, quota_bytes, regions;
-    std::uint64_t read_only_of; // 0: it isn't
+    std::uint64_t read_only_of;                          // 0: it isn't
+    std::uint64_t calls_ns;                              // the node's time for its clients' calls
+    std::uint64_t operations, read_bytes, written_bytes; // of its clients, executed
+    std::uint64_t sealed_only;                           // 1: its clients have to seal
 };
 
 struct RegionReport {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 #pragma once
 
+#include "remora/version.h"
+
 namespace remora {
 
-inline constexpr char version[] = "0.1.0";
+inline constexpr char version[] = REMORA_VERSION;
 
 } // namespace remora

@@ -44,7 +44,7 @@ std::string layer() {
         throw Failure("/proc/self/exe: {}", std::strerror(errno));
     path.resize(static_cast<std::size_t>(bytes));
     std::string bin = path.substr(0, path.rfind('/'));
-    return bin.substr(0, bin.rfind('/')) + "/lib/libeqds-udp.so";
+    return bin.substr(0, bin.rfind('/')) + "/lib/remora/libeqds-udp.so";
 }
 
 void set_environment(const std::string& preload, int requests) {

@@ -246,13 +246,34 @@ void Fabric::plug(std::size_t number, bool plugged) {
     tell_presence();
 }
 
-void Fabric::tell_presence() {
-    std::uint32_t present = 0;
+void Fabric::cut(std::size_t number) {
+    ports_[number].plugged = false;
+    write_presence();
+}
+
+void Fabric::count_change(std::size_t number) {
+    std::uint32_t& changes = page(number).changes;
+    __atomic_store_n(&changes, htole32(le32toh(changes) + 1), __ATOMIC_SEQ_CST);
+}
+
+// A driver that looks at both can't miss that a port was away: its count changes first, and last.
+void Fabric::write_presence() {
+    auto& switch_page = *reinterpret_cast<ntb_switch_page*>(registers_.data());
+    std::uint32_t before = le32toh(switch_page.present), present = 0;
+    for (std::size_t number = 0; number < ports_.size(); number++) {
+        bool is_there = has_joined(number) && ports_[number].plugged;
+        present |= static_cast<std::uint32_t>(is_there) << number;
+        if (!is_there && before >> number & 1)
+            count_change(number);
+    }
+    __atomic_store_n(&switch_page.present, htole32(present), __ATOMIC_SEQ_CST);
     for (std::size_t number = 0; number < ports_.size(); number++)
-        if (has_joined(number) && ports_[number].plugged)
-            present |= 1U << number;
-    auto& page = *reinterpret_cast<ntb_switch_page*>(registers_.data());
-    __atomic_store_n(&page.present, htole32(present), __ATOMIC_SEQ_CST);
+        if ((present & ~before) >> number & 1)
+            count_change(number);
+}
+
+void Fabric::tell_presence() {
+    write_presence();
     for (const Port& port : ports_)
         if (port.doorbell)
             ring(port);

@@ -59,6 +59,8 @@ public:
     Heard hear(std::size_t number);
     // A cable is pulled, or put in again: no links meanwhile, but memory stays mapped.
     void plug(std::size_t number, bool plugged);
+    // A cable is pulled, and no machine is told before something else happens: a fault, for tests.
+    void cut(std::size_t number);
     // Tells every machine who is there.
     void tell_presence();
 
@@ -73,6 +75,8 @@ public:
     void write_policies();
 
 private:
+    void count_change(std::size_t number);
+    void write_presence();
     void count_policy();
     void write_map();
     void write_policy(std::size_t number);

@@ -22,10 +22,9 @@ using Json = nlohmann::ordered_json;
 
 // Members of a request beside its verb.
 const std::map<std::string_view, std::vector<const char*>> request_members = {
-    {"status", {}},        {"policy", {}},
-    {"join", {"machine"}}, {"plug", {"machine"}},
-    {"standby", {}},       {"unplug", {"machine"}},
-    {"stop", {}},          {"pages", {"from", "to", "pages"}},
+    {"status", {}},        {"policy", {}},       {"join", {"machine"}},
+    {"plug", {"machine"}}, {"standby", {}},      {"unplug", {"machine"}},
+    {"stop", {}},          {"cut", {"machine"}}, {"pages", {"from", "to", "pages"}},
 };
 
 // A request whose members are all there; those that name a machine are strings.
@@ -35,8 +34,8 @@ Json parse_request(std::string_view line) {
         throw Failure("a request is a line with an object of JSON: {{\"verb\": \"status\"}}");
     auto known = request_members.find(request["verb"].get<std::string>());
     if (known == request_members.end())
-        throw Failure("unknown verb: use status, policy, pages, join, plug, unplug, standby "
-                      "or stop");
+        throw Failure("unknown verb: use status, policy, pages, join, plug, unplug, cut, "
+                      "standby or stop");
     for (const char* member : known->second)
         if (!request.contains(member) ||
             (member != std::string_view("pages") && !request[member].is_string()))
@@ -153,6 +152,8 @@ Control::Reply Host::execute(std::string_view line) {
             return join(number);
         if (verb == "plug" || verb == "unplug")
             return plug(number, verb == "plug"), ok();
+        if (verb == "cut")
+            return cut(number), ok();
         if (verb == "standby")
             return add_standby();
         if (verb == "pages")
@@ -195,6 +196,11 @@ void Host::set_pages(const Json& request) {
 
 void Host::plug(std::size_t number, bool plugged) {
     fabric_.plug(number, plugged);
+    changed(number);
+}
+
+void Host::cut(std::size_t number) {
+    fabric_.cut(number);
     changed(number);
 }
 

@@ -16,6 +16,7 @@
  *   {"verb": "join", "machine": NAME}      {"ok": true, "port": ...}, and descriptors: join.hpp
  *   {"verb": "plug", "machine": NAME}      {"ok": true}; the cable, in or out
  *   {"verb": "unplug", "machine": NAME}    the same
+ *   {"verb": "cut", "machine": NAME}       the same, and no machine is told
  *   {"verb": "standby"}                    {"ok": true}, and a descriptor: replica.hpp
  *   {"verb": "stop"}                       {"ok": true}; the standby ends, too
  *   a request that fails                   {"ok": false, "error": "one line"}
@@ -48,6 +49,7 @@ private:
     void set_pages(const nlohmann::ordered_json& request);
     Control::Reply add_standby();
     void plug(std::size_t number, bool plugged);
+    void cut(std::size_t number);
     nlohmann::ordered_json status() const;
     nlohmann::ordered_json policy() const;
     void changed(std::size_t number);

@@ -17,6 +17,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/listener.hpp"
+#include "common/program.hpp"
 #include "common/version.hpp"
 #include "remora-kv/worker.hpp"
 #include "support/descriptor.hpp"
@@ -32,10 +33,13 @@ constexpr std::uint16_t port_default = 11211;
 constexpr int backlog = 1024;
 constexpr std::uint64_t item_bytes_least = 32, item_bytes_most = 65536;
 constexpr unsigned threads_max = 64;
+constexpr std::uint64_t buffers_default_bytes = 256 << 20;
+// For each thread: a command of 4 MiB has room then, while greedy clients take all they can.
+constexpr std::uint64_t buffers_least_bytes = 32 << 20;
 
 struct Options {
     std::string target, listen, unix_path, memory = "64M", item = "128", threads = "1",
-                                           connections = "1024", table = "kv";
+                                           connections = "1024", table = "kv", buffers;
     bool store = false, cache = false;
     std::optional<int> ready_fd;
 };
@@ -95,12 +99,7 @@ void say_ready(const Options& options, const Place& place, std::uint16_t port) {
         fmt::format("remora-kv: ready at {}, with the {} '{}'\n",
                     options.unix_path.empty() ? fmt::format("port {}", port) : options.unix_path,
                     place.cache ? "cache" : "store", options.table));
-    if (!options.ready_fd)
-        return;
-    const std::string text = fmt::format("{}\n", port);
-    Descriptor fd(*options.ready_fd);
-    if (write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-        throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
+    tell_port(options.ready_fd, port);
 }
 
 void serve(const Options& options) {
@@ -119,6 +118,13 @@ void serve(const Options& options) {
     Shared shared;
     shared.connections_max =
         static_cast<std::uint32_t>(parse_number(options.connections, 1, 1 << 20, "--connections"));
+    const std::uint64_t least_bytes = buffers_least_bytes * threads;
+    shared.buffers_bytes = options.buffers.empty()
+                               ? std::max<std::uint64_t>(buffers_default_bytes, least_bytes)
+                               : parse_size(options.buffers);
+    if (shared.buffers_bytes < least_bytes)
+        throw Misuse("--buffers: '{}' is too small for {} threads: use {}M or more",
+                     options.buffers, threads, least_bytes >> 20);
     raise_descriptor_limit();
 
     std::optional<UnixListener> at_path;
@@ -172,8 +178,8 @@ void serve(const Options& options) {
 }
 
 int run(int argc, char** argv) {
-    CLI::App program(
-        "Serves a key-value table in remote memory to clients of memcached and Redis.");
+    CLI::App program("Serves a key-value table in remote memory to clients of memcached and Redis.",
+                     "remora-kv");
     Options options;
     program.set_version_flag("--version", version);
     program.add_option("TARGET", options.target, "udp:HOST[:PORT],key=FILE or shm:PATH,key=FILE")
@@ -190,22 +196,13 @@ int run(int argc, char** argv) {
     program.add_flag("--store", options.store, "Refuse items when memory is full");
     program.add_option("--threads", options.threads, "N threads; default 1");
     program.add_option("--connections", options.connections, "At most N clients; default 1024");
+    program.add_option("--buffers", options.buffers,
+                       "Memory of SIZE for clients' commands and replies; default 256M");
     program.add_option("--ready-fd", options.ready_fd,
                        "Write the port to descriptor N once it serves");
-    try {
-        program.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (!error.get_exit_code())
-            return program.exit(error); // help
-        warn("remora-kv: {}: see 'remora-kv --help'", error.what());
-        return 2;
-    }
-    try {
-        serve(options);
-    } catch (const Misuse& misuse) {
-        warn("remora-kv: {}", misuse.what());
-        return 2;
-    }
+    if (!parse_command_line(program, argc, argv))
+        return 0;
+    serve(options);
     return 0;
 }
 
@@ -214,10 +211,5 @@ int run(int argc, char** argv) {
 } // namespace remora::kv
 
 int main(int argc, char** argv) {
-    try {
-        return remora::kv::run(argc, argv);
-    } catch (const std::exception& failure) {
-        remora::warn("remora-kv: {}", failure.what());
-        return 1;
-    }
+    return remora::run_program("remora-kv", [&] { return remora::kv::run(argc, argv); });
 }

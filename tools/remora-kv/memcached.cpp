@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <ctime>
-#include <span>
 
 #include <endian.h>
 #include <unistd.h>
@@ -12,16 +10,14 @@
 #include <fmt/format.h>
 
 #include "common/version.hpp"
-#include "remora-kv/connection.hpp"
+#include "remora-kv/flight.hpp"
 #include "remora-kv/times.hpp"
-#include "remora-kv/worker.hpp"
 
 namespace remora::kv {
 
 namespace {
 
 constexpr std::size_t line_bytes_max = 65536;
-constexpr std::size_t reply_bytes_max = 64 << 20;
 constexpr std::size_t meta_flag_bytes_max = 32;
 
 using Words = std::vector<std::string_view>;
@@ -47,6 +43,7 @@ std::string server_error(int error) {
 }
 
 constexpr std::string_view bad_format = "CLIENT_ERROR bad command line format\r\n";
+constexpr std::string_view too_large = "SERVER_ERROR object too large for cache\r\n";
 
 // ---- text ----
 
@@ -63,139 +60,84 @@ std::string stored_text(const Changed& made) {
     case KV_NO_MEMORY:
         return "SERVER_ERROR out of memory storing object\r\n";
     case KV_TOO_LARGE:
-        return "SERVER_ERROR object too large for cache\r\n";
+        return std::string(too_large);
     default:
         return "NOT_STORED\r\n";
     }
 }
 
+void add_value(std::string& text, std::string_view key, const Item& item, bool cas) {
+    text += fmt::format("VALUE {} {} {}", key, item.flags, item.value.size());
+    if (cas)
+        text += fmt::format(" {}", item.version);
+    text += "\r\n";
+    text += item.value;
+    text += "\r\n";
+}
+
 Detached run_get(std::shared_ptr<Connection> connection, std::vector<std::string> keys, bool cas) {
     Flight flight(connection, keys, false);
-    Counts& counts = connection->worker().counts;
-    std::string text;
+    Counts& counts = flight.worker().counts;
     Counts::add(counts.gets, keys.size());
-    // Some keys at a time: their values can have 1 MiB each.
-    for (std::size_t at = 0; at < keys.size(); at += KV_KEYS_MAX) {
-        const auto part =
-            std::span(keys).subspan(at, std::min<std::size_t>(keys.size() - at, KV_KEYS_MAX));
-        const std::vector<Item> items =
-            co_await flight.table().find(std::vector<std::string>(part.begin(), part.end()));
-        for (std::size_t n = 0; n < items.size(); n++) {
-            if (items[n].error) {
-                flight.end(server_error(items[n].error));
-                co_return;
-            }
-            if (!items[n].found)
-                continue;
+    const int error =
+        co_await flight.read(keys, true, [&](std::size_t n, const Item& item, std::string& text) {
+            if (!item.found)
+                return;
             Counts::add(counts.hits);
-            text += fmt::format("VALUE {} {} {}", part[n], items[n].flags, items[n].value.size());
-            if (cas)
-                text += fmt::format(" {}", items[n].version);
-            text += "\r\n";
-            text += items[n].value;
-            text += "\r\n";
-        }
-        if (text.size() > reply_bytes_max) {
-            flight.end("SERVER_ERROR out of memory writing get response\r\n");
-            co_return;
-        }
-    }
-    flight.end(text + "END\r\n");
+            add_value(text, keys[n], item, cas);
+        });
+    flight.end(error ? server_error(error) : "END\r\n");
 }
 
 Detached run_get_and_touch(std::shared_ptr<Connection> connection, std::vector<std::string> keys,
                            std::uint32_t expiry_s, bool cas) {
     Flight flight(connection, keys, true);
-    Counts& counts = connection->worker().counts;
-    std::string text;
+    Counts& counts = flight.worker().counts;
     for (const std::string& key : keys) {
-        Change what;
-        what.key = key;
-        what.expiry_s = expiry_s;
-        const Changed touched = co_await flight.table().change(KV_TOUCH, std::move(what));
-        std::vector<std::string> one{key};
-        const std::vector<Item> items = co_await flight.table().find(std::move(one));
+        const Item item = co_await flight.get_and_touch(key, expiry_s, true);
         Counts::add(counts.gets);
         Counts::add(counts.touches);
-        if (touched.error || items[0].error) {
-            flight.end(server_error(touched.error ? touched.error : items[0].error));
+        if (item.error) {
+            flight.end(server_error(item.error));
             co_return;
         }
-        if (!items[0].found)
+        if (!item.found)
             continue;
         Counts::add(counts.hits);
-        text += fmt::format("VALUE {} {} {}", key, items[0].flags, items[0].value.size());
-        if (cas)
-            text += fmt::format(" {}", items[0].version);
-        text += "\r\n" + items[0].value + "\r\n";
+        std::string text;
+        add_value(text, key, item, cas);
+        flight.more(text);
     }
-    flight.end(text + "END\r\n");
+    flight.end("END\r\n");
 }
 
-Detached run_store(std::shared_ptr<Connection> connection, Change what, bool quiet) {
-    std::vector<std::string> keys{what.key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.sets);
-    const Changed made = co_await flight.table().store(std::move(what));
-    flight.end(quiet ? "" : stored_text(made));
+// "" if the client wants no answer.
+std::string unless(bool quiet, std::string_view text) {
+    return std::string(quiet ? "" : text);
 }
 
-Detached run_delete(std::shared_ptr<Connection> connection, std::string key, bool quiet) {
-    std::vector<std::string> keys{key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.deletes);
-    Change what;
-    what.key = key;
-    const Changed made = co_await flight.table().change(KV_DELETE, std::move(what));
-    flight.end(quiet                  ? ""
-               : made.error           ? server_error(made.error)
-               : made.status == KV_OK ? "DELETED\r\n"
-                                      : "NOT_FOUND\r\n");
+std::string flushed_text(const Changed& made) {
+    return made.error ? server_error(made.error) : "OK\r\n";
 }
 
-Detached run_touch(std::shared_ptr<Connection> connection, std::string key, std::uint32_t expiry_s,
-                   bool quiet) {
-    std::vector<std::string> keys{key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.touches);
-    Change what;
-    what.key = key;
-    what.expiry_s = expiry_s;
-    const Changed made = co_await flight.table().change(KV_TOUCH, std::move(what));
-    flight.end(quiet                  ? ""
-               : made.error           ? server_error(made.error)
-               : made.status == KV_OK ? "TOUCHED\r\n"
-                                      : "NOT_FOUND\r\n");
+// The answer of delete and touch.
+std::string found_text(const Changed& made, std::string_view done) {
+    if (made.error)
+        return server_error(made.error);
+    return std::string(made.status == KV_OK ? done : "NOT_FOUND\r\n");
 }
 
-Detached run_add(std::shared_ptr<Connection> connection, std::string key, std::uint64_t by,
-                 kv_mode mode, bool quiet) {
-    std::vector<std::string> keys{key};
-    Flight flight(connection, keys, true);
-    Change what;
-    what.key = key;
-    what.mode = mode;
-    const Changed made = co_await flight.table().change(KV_ADD, std::move(what), by);
-    std::string text = stored_text(made);
+std::string sum_text(const Changed& made) {
     if (!made.error && made.status == KV_OK)
-        text = fmt::format("{}\r\n", made.number);
-    else if (!made.error && made.status == KV_NOT_A_NUMBER)
-        text = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
-    flight.end(quiet ? "" : std::move(text));
-}
-
-Detached run_flush(std::shared_ptr<Connection> connection, bool quiet) {
-    const std::vector<std::string> whole;
-    Flight flight(connection, whole, true);
-    Counts::add(connection->worker().counts.flushes);
-    const Changed made = co_await flight.table().flush();
-    flight.end(quiet ? "" : made.error ? server_error(made.error) : "OK\r\n");
+        return fmt::format("{}\r\n", made.number);
+    if (!made.error && made.status == KV_NOT_A_NUMBER)
+        return "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+    return stored_text(made);
 }
 
 Detached run_stats(std::shared_ptr<Connection> connection) {
-    const std::vector<std::string> whole;
-    Flight flight(connection, whole, false);
-    const Shared& shared = connection->worker().shared;
+    Flight flight(connection, {}, false);
+    const Shared& shared = flight.worker().shared;
     const auto [error, stats] = co_await flight.table().stats();
     if (error) {
         flight.end(server_error(error));
@@ -333,9 +275,13 @@ bool read_flags(Meta& meta, std::string_view known, const Words& words, std::siz
     return true;
 }
 
+// Seconds until the item expires; -1: it stays.
+std::string left_text(const Item& item) {
+    return item.expiry_s ? std::to_string(left_ms(item.expiry_s, clock_ms()) / 1000) : "-1";
+}
+
 // The flags that a reply returns. item: NULL where there is none.
-std::string flags_text(const Meta& meta, const Item* item, std::uint64_t version,
-                       std::uint32_t now_s) {
+std::string flags_text(const Meta& meta, const Item* item, std::uint64_t version) {
     std::string text;
     for (const std::string& flag : meta.flags) {
         switch (flag[0]) {
@@ -366,7 +312,7 @@ std::string flags_text(const Meta& meta, const Item* item, std::uint64_t version
             break;
         case 't':
             if (item)
-                text += item->expiry_s ? fmt::format(" t{}", item->expiry_s - now_s) : " t-1";
+                text += " t" + left_text(*item);
             break;
         default:
             break;
@@ -376,7 +322,7 @@ std::string flags_text(const Meta& meta, const Item* item, std::uint64_t version
 }
 
 std::string with_flags(std::string_view code, const Meta& meta, std::uint64_t version) {
-    return fmt::format("{}{}\r\n", code, flags_text(meta, nullptr, version, 0));
+    return fmt::format("{}{}\r\n", code, flags_text(meta, nullptr, version));
 }
 
 std::string meta_text(const Changed& made, const Meta& meta) {
@@ -397,87 +343,81 @@ std::string meta_text(const Changed& made, const Meta& meta) {
 }
 
 Detached run_mg(std::shared_ptr<Connection> connection, Meta meta) {
-    std::vector<std::string> keys{meta.key};
-    Flight flight(connection, keys, meta.ttl.has_value());
-    Counts& counts = connection->worker().counts;
-    if (meta.ttl) {
-        Change what;
-        what.key = meta.key;
-        what.expiry_s = expiry_of(*meta.ttl, flight.table().now_s());
-        const Changed touched = co_await flight.table().change(KV_TOUCH, std::move(what));
-        if (touched.error) {
-            flight.end(server_error(touched.error));
-            co_return;
-        }
-    }
+    Flight flight(connection, std::span(&meta.key, 1), meta.ttl.has_value());
+    Counts& counts = flight.worker().counts;
     const bool wants_value = has(meta, 'v');
-    const std::vector<Item> items = co_await flight.table().find(std::move(keys), wants_value);
-    const Item& item = items[0];
+    Item item;
+    if (meta.ttl) {
+        const std::uint32_t expiry_s = expiry_of(*meta.ttl, clock_ms());
+        item = co_await flight.get_and_touch(meta.key, expiry_s, wants_value);
+        item.expiry_s = expiry_s;
+    } else {
+        item = co_await flight.get(meta.key, wants_value);
+    }
     Counts::add(counts.gets);
     if (item.error) {
         flight.end(server_error(item.error));
         co_return;
     }
     if (!item.found) {
-        flight.end(meta.quiet ? "" : "EN\r\n");
+        flight.end(unless(meta.quiet, "EN\r\n"));
         co_return;
     }
     Counts::add(counts.hits);
-    const std::string flags = flags_text(meta, &item, item.version, flight.table().now_s());
-    flight.end(wants_value ? fmt::format("VA {}{}\r\n{}\r\n", item.value.size(), flags, item.value)
-                           : fmt::format("HD{}\r\n", flags));
+    const std::string flags = flags_text(meta, &item, item.version);
+    if (!wants_value) {
+        flight.end(fmt::format("HD{}\r\n", flags));
+        co_return;
+    }
+    flight.more(fmt::format("VA {}{}\r\n", item.value.size(), flags));
+    flight.more(item.value);
+    flight.end("\r\n");
 }
 
-Detached run_ms(std::shared_ptr<Connection> connection, Meta meta, std::string value,
-                kv_mode mode) {
-    std::vector<std::string> keys{meta.key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.sets);
+void start_ms(const std::shared_ptr<Connection>& connection, Meta meta, std::string_view value,
+              kv_mode mode) {
     Change what;
     what.key = meta.key;
-    what.value = std::move(value);
+    what.value = value;
     what.flags = meta.flags_value;
-    what.expiry_s = expiry_of(meta.ttl.value_or(0), flight.table().now_s());
+    what.expiry_s = expiry_of(meta.ttl.value_or(0), clock_ms());
     what.version = meta.compare;
     what.mode = mode;
-    const Changed made = co_await flight.table().store(std::move(what));
-    flight.end(meta_text(made, meta));
+    run_change(connection, KV_SET, std::move(what), &Counts::sets,
+               [meta = std::move(meta)](const Changed& made) { return meta_text(made, meta); });
 }
 
-Detached run_md(std::shared_ptr<Connection> connection, Meta meta) {
-    std::vector<std::string> keys{meta.key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.deletes);
+void start_md(const std::shared_ptr<Connection>& connection, Meta meta) {
     Change what;
     what.key = meta.key;
     what.version = meta.compare;
-    const Changed made = co_await flight.table().change(KV_DELETE, std::move(what));
-    const bool missed = !made.error && made.status == KV_NOT_FOUND;
-    flight.end(missed && meta.quiet ? "" : meta_text(made, meta));
+    run_change(connection, KV_DELETE, std::move(what), &Counts::deletes,
+               [meta = std::move(meta)](const Changed& made) {
+                   const bool missed = !made.error && made.status == KV_NOT_FOUND;
+                   return unless(missed && meta.quiet, meta_text(made, meta));
+               });
 }
 
 Detached run_ma(std::shared_ptr<Connection> connection, Meta meta) {
-    std::vector<std::string> keys{meta.key};
-    Flight flight(connection, keys, true);
+    Flight flight(connection, std::span(&meta.key, 1), true);
     Change what;
     what.key = meta.key;
     what.version = meta.compare;
     what.mode = meta.mode == 'D' || meta.mode == '-' ? KV_MODE_DOWN : KV_MODE_UP;
-    what.expiry_s = meta.create ? expiry_of(*meta.create, flight.table().now_s()) : 0;
-    Changed made = co_await flight.table().change(KV_ADD, std::move(what), meta.by,
-                                                  meta.create ? &meta.first : nullptr);
+    what.expiry_s = meta.create ? expiry_of(*meta.create, clock_ms()) : 0;
+    what.number = meta.by;
+    what.first = meta.create ? std::optional(meta.first) : std::nullopt;
+    const Changed made = co_await flight.table().change(KV_ADD, std::move(what));
     if (made.error || made.status) {
         const bool missed = !made.error && made.status == KV_NOT_FOUND;
-        flight.end(missed && meta.quiet ? ""
-                   : !made.error && made.status == KV_NOT_A_NUMBER
-                       ? "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
-                       : meta_text(made, meta));
+        const bool is_text = !made.error && made.status == KV_NOT_A_NUMBER;
+        flight.end(unless(missed && meta.quiet, is_text ? sum_text(made) : meta_text(made, meta)));
         co_return;
     }
     if (meta.ttl) {
         Change touch;
         touch.key = meta.key;
-        touch.expiry_s = expiry_of(*meta.ttl, flight.table().now_s());
+        touch.expiry_s = expiry_of(*meta.ttl, clock_ms());
         const Changed touched = co_await flight.table().change(KV_TOUCH, std::move(touch));
         if (touched.error) {
             flight.end(server_error(touched.error));
@@ -486,95 +426,107 @@ Detached run_ma(std::shared_ptr<Connection> connection, Meta meta) {
     }
     Item item;
     if (has(meta, 't')) {
-        const std::vector<Item> items = co_await flight.table().find(std::move(keys), false);
-        item = items[0];
+        item = co_await flight.get(meta.key, false);
         if (item.error) {
             flight.end(server_error(item.error));
             co_return;
         }
     }
-    const std::string flags = flags_text(meta, &item, made.version, flight.table().now_s());
+    const std::string flags = flags_text(meta, &item, made.version);
     const std::string value = std::to_string(made.number);
     flight.end(has(meta, 'v') ? fmt::format("VA {}{}\r\n{}\r\n", value.size(), flags, value)
-               : meta.quiet   ? ""
-                              : fmt::format("HD{}\r\n", flags));
+                              : unless(meta.quiet, fmt::format("HD{}\r\n", flags)));
 }
 
 Detached run_me(std::shared_ptr<Connection> connection, Meta meta) {
-    std::vector<std::string> keys{meta.key};
-    Flight flight(connection, keys, false);
-    const std::vector<Item> items = co_await flight.table().find(std::move(keys), false);
-    const Item& item = items[0];
+    Flight flight(connection, std::span(&meta.key, 1), false);
+    const Item item = co_await flight.get(meta.key, false);
     if (item.error)
         flight.end(server_error(item.error));
     else if (!item.found)
         flight.end("EN\r\n");
     else
-        flight.end(fmt::format(
-            "ME {} exp={} cas={} fetch={} size={}\r\n", meta.shown,
-            item.expiry_s ? std::to_string(item.expiry_s - flight.table().now_s()) : "-1",
-            item.version, item.seen ? "yes" : "no",
-            KV_ITEM_BYTES + meta.key.size() + item.value_bytes));
+        flight.end(fmt::format("ME {} exp={} cas={} fetch={} size={}\r\n", meta.shown,
+                               left_text(item), item.version, item.seen ? "yes" : "no",
+                               KV_ITEM_BYTES + meta.key.size() + item.value_bytes));
 }
 
 // ---- commands ----
 
+using Ref = const std::shared_ptr<Connection>&;
+
+// A line that a browser sends: a page could have it write commands into a request's body.
+bool is_http(std::string_view line) {
+    auto begins = [&](std::string_view word) {
+        return line.size() >= word.size() &&
+               std::ranges::equal(line.substr(0, word.size()), word,
+                                  [](char a, char b) { return std::toupper(a) == b; });
+    };
+    return begins("POST ") || begins("HOST:");
+}
+
 class Memcached final : public Protocol {
 public:
-    Next next(const std::shared_ptr<Connection>& connection, std::string_view input,
-              std::size_t& consumed) override;
+    Next next(Ref connection, Input& input) override;
 
 private:
-    Next run(const std::shared_ptr<Connection>& connection, const Words& words,
-             std::string_view rest, std::size_t& data);
-    Next retrieve(const std::shared_ptr<Connection>& connection, const Words& words);
-    Next storage(const std::shared_ptr<Connection>& connection, const Words& words,
-                 std::string_view rest, std::size_t& data, kv_mode mode);
-    Next arithmetic(const std::shared_ptr<Connection>& connection, const Words& words);
-    Next others(const std::shared_ptr<Connection>& connection, const Words& words);
-    Next meta(const std::shared_ptr<Connection>& connection, const Words& words,
-              std::string_view rest, std::size_t& data);
-    Next meta_set(const std::shared_ptr<Connection>& connection, Meta&& meta,
-                  std::string_view length, std::string_view rest, std::size_t& data);
-    Next take_data(const std::shared_ptr<Connection>& connection, std::uint64_t bytes,
-                   std::string_view rest, std::size_t& data);
-    Next say(const std::shared_ptr<Connection>& connection, std::string_view text) {
-        connection->say(std::string(text));
+    // A command's line, and the bytes behind it.
+    struct Line {
+        Words words;
+        std::string_view rest;
+        std::size_t data = 0; // bytes of rest that are the command's, or that it needs
+        bool quiet = false;   // noreply
+    };
+
+    Next run(Ref connection, Line& line);
+    Next retrieve(Ref connection, const Words& words);
+    Next storage(Ref connection, Line& line, kv_mode mode);
+    Next arithmetic(Ref connection, const Line& line);
+    Next others(Ref connection, const Line& line);
+    Next meta(Ref connection, Line& line);
+    Next meta_set(Ref connection, Meta&& meta, Line& line);
+    Next take_data(Ref connection, std::uint64_t bytes, Line& line);
+    Next refuse_large(Ref connection, const std::string& key, std::uint64_t bytes, bool removes,
+                      bool quiet);
+    Next say(Ref connection, std::string_view text, bool quiet = false) {
+        if (!quiet)
+            connection->say(std::string(text));
         return Next::started;
     }
 
     std::uint64_t skip_ = 0; // bytes of a value that is refused
 };
 
-Next Memcached::next(const std::shared_ptr<Connection>& connection, std::string_view input,
-                     std::size_t& consumed) {
+Next Memcached::next(Ref connection, Input& input) {
     if (skip_) {
-        consumed = std::min<std::uint64_t>(skip_, input.size());
-        skip_ -= consumed;
+        input.consumed = std::min<std::uint64_t>(skip_, input.bytes.size());
+        skip_ -= input.consumed;
         return Next::started;
     }
-    if (static_cast<unsigned char>(input[0]) == 0x80) {
+    if (static_cast<unsigned char>(input.bytes[0]) == 0x80) {
         connection->say("CLIENT_ERROR the binary protocol isn't supported\r\n");
         return Next::close;
     }
-    const std::size_t end = input.find('\n');
-    if (end == input.npos || end > line_bytes_max) {
-        if (input.size() <= line_bytes_max)
+    const std::size_t end = input.bytes.find('\n');
+    if (end == input.bytes.npos || end > line_bytes_max) {
+        if (input.bytes.size() <= line_bytes_max)
             return Next::incomplete;
         connection->say("CLIENT_ERROR line too long\r\n");
         return Next::close;
     }
-    std::string_view line = input.substr(0, end);
-    if (!line.empty() && line.back() == '\r')
-        line.remove_suffix(1);
-    std::size_t data = 0;
-    const Next made = run(connection, words_of(line), input.substr(end + 1), data);
-    consumed = made == Next::started ? end + 1 + data : 0;
+    std::string_view text = input.bytes.substr(0, end);
+    if (is_http(text))
+        return Next::close;
+    if (!text.empty() && text.back() == '\r')
+        text.remove_suffix(1);
+    Line line{words_of(text), input.bytes.substr(end + 1)};
+    line.quiet = line.words.size() > 1 && line.words.back() == "noreply";
+    const Next made = run(connection, line);
+    input.consumed = input.need = end + 1 + line.data;
     return made;
 }
 
-Next Memcached::run(const std::shared_ptr<Connection>& connection, const Words& words,
-                    std::string_view rest, std::size_t& data) {
+Next Memcached::run(Ref connection, Line& line) {
     static constexpr std::array<std::pair<std::string_view, kv_mode>, 6> stores{
         {{"set", KV_MODE_SET},
          {"add", KV_MODE_ADD},
@@ -582,23 +534,23 @@ Next Memcached::run(const std::shared_ptr<Connection>& connection, const Words& 
          {"append", KV_MODE_APPEND},
          {"prepend", KV_MODE_PREPEND},
          {"cas", KV_MODE_SET}}};
-    if (words.empty())
+    if (line.words.empty())
         return say(connection, "ERROR\r\n");
-    const std::string_view verb = words[0];
+    const std::string_view verb = line.words[0];
     for (const auto& [name, mode] : stores) {
         if (verb == name)
-            return storage(connection, words, rest, data, mode);
+            return storage(connection, line, mode);
     }
     if (verb == "get" || verb == "gets" || verb == "gat" || verb == "gats")
-        return retrieve(connection, words);
+        return retrieve(connection, line.words);
     if (verb == "incr" || verb == "decr")
-        return arithmetic(connection, words);
+        return arithmetic(connection, line);
     if (verb.size() == 2 && verb[0] == 'm')
-        return meta(connection, words, rest, data);
-    return others(connection, words);
+        return meta(connection, line);
+    return others(connection, line);
 }
 
-Next Memcached::retrieve(const std::shared_ptr<Connection>& connection, const Words& words) {
+Next Memcached::retrieve(Ref connection, const Words& words) {
     const bool touches = words[0].starts_with("gat"), cas = words[0].ends_with('s');
     const std::size_t first = touches ? 2 : 1;
     if (words.size() <= first)
@@ -612,40 +564,46 @@ Next Memcached::retrieve(const std::shared_ptr<Connection>& connection, const Wo
     if (!connection->may_begin(keys, touches))
         return Next::blocked;
     if (touches)
-        run_get_and_touch(connection, std::move(keys),
-                          expiry_of(*exptime, connection->table().now_s()), cas);
+        run_get_and_touch(connection, std::move(keys), expiry_of(*exptime, clock_ms()), cas);
     else
         run_get(connection, std::move(keys), cas);
     return Next::started;
 }
 
-// A value of so many bytes, and the end of its line. Then data is both; else it has been answered.
-Next Memcached::take_data(const std::shared_ptr<Connection>& connection, std::uint64_t bytes,
-                          std::string_view rest, std::size_t& data) {
-    if (bytes > KV_VALUE_BYTES_MAX) {
-        skip_ = bytes + 2;
-        say(connection, "SERVER_ERROR object too large for cache\r\n");
-        return Next::close;
-    }
-    if (rest.size() < bytes + 2)
+// A value of so many bytes and the end of its line are the line's data. close: it was refused.
+Next Memcached::take_data(Ref connection, std::uint64_t bytes, Line& line) {
+    line.data = bytes + 2;
+    if (line.rest.size() < line.data)
         return Next::incomplete;
-    if (rest.substr(bytes, 2) == "\r\n") {
-        data = bytes + 2;
+    if (line.rest.substr(bytes, 2) == "\r\n")
         return Next::started;
-    }
-    // To the end of the line, where the next command can begin.
-    const std::size_t end = rest.find('\n', bytes);
-    data = end == rest.npos ? rest.size() : end + 1;
-    say(connection, "CLIENT_ERROR bad data chunk\r\n");
+    say(connection, "CLIENT_ERROR bad data chunk\r\n", line.quiet);
     return Next::close;
 }
 
-Next Memcached::storage(const std::shared_ptr<Connection>& connection, const Words& words,
-                        std::string_view rest, std::size_t& data, kv_mode mode) {
+// A set removes the item of before, which would be stale.
+Next Memcached::refuse_large(Ref connection, const std::string& key, std::uint64_t bytes,
+                             bool removes, bool quiet) {
+    if (removes && !connection->may_begin(key, true))
+        return Next::blocked;
+    skip_ = bytes + 2;
+    if (!removes)
+        return say(connection, too_large, quiet);
+    Change what;
+    what.key = key;
+    run_change(connection, KV_DELETE, std::move(what), nullptr, [quiet](const Changed& made) {
+        return unless(quiet, made.error ? server_error(made.error) : std::string(too_large));
+    });
+    return Next::started;
+}
+
+Next Memcached::storage(Ref connection, Line& line, kv_mode mode) {
+    const Words& words = line.words;
     const bool compares = words[0] == "cas";
     const std::size_t least = compares ? 6 : 5;
     if (words.size() < least || words.size() > least + 1)
         return say(connection, "ERROR\r\n");
+    line.quiet &= words.size() > least;
     const auto flags = number_of<std::uint32_t>(words[2]);
     const auto exptime = number_of<std::int64_t>(words[3]);
     const auto bytes = number_of<std::uint32_t>(words[4]);
@@ -654,74 +612,85 @@ Next Memcached::storage(const std::shared_ptr<Connection>& connection, const Wor
         // Its value isn't a command.
         if (bytes)
             skip_ = std::uint64_t{*bytes} + 2;
-        return say(connection, bad_format);
+        return say(connection, bad_format, line.quiet);
     }
-    const Next taken = take_data(connection, *bytes, rest, data);
-    if (taken != Next::started)
-        return taken == Next::close ? Next::started : taken;
     Change what;
     what.key = words[1];
-    if (!connection->may_begin({what.key}, true))
+    if (*bytes > KV_VALUE_BYTES_MAX)
+        return refuse_large(connection, what.key, *bytes, mode == KV_MODE_SET && !compares,
+                            line.quiet);
+    const Next taken = take_data(connection, *bytes, line);
+    if (taken != Next::started)
+        return taken == Next::close ? Next::started : taken;
+    if (!connection->may_begin(what.key, true))
         return Next::blocked;
-    what.value = rest.substr(0, *bytes);
+    what.value = line.rest.substr(0, *bytes);
     what.flags = *flags;
-    what.expiry_s = expiry_of(*exptime, connection->table().now_s());
+    what.expiry_s = expiry_of(*exptime, clock_ms());
     what.version = compares && !*version ? ~0ull : *version;
     what.mode = mode;
     what.shared = mode == KV_MODE_SET && !what.version;
-    run_store(connection, std::move(what), words.size() > least && words[least] == "noreply");
+    run_change(
+        connection, KV_SET, std::move(what), &Counts::sets,
+        [quiet = line.quiet](const Changed& made) { return quiet ? "" : stored_text(made); });
     return Next::started;
 }
 
-Next Memcached::arithmetic(const std::shared_ptr<Connection>& connection, const Words& words) {
+Next Memcached::arithmetic(Ref connection, const Line& line) {
+    const Words& words = line.words;
     if (words.size() < 3 || words.size() > 4 || !is_key(words[1]))
-        return say(connection, words.size() < 3 ? "ERROR\r\n" : bad_format);
+        return words.size() < 3 ? say(connection, "ERROR\r\n")
+                                : say(connection, bad_format, line.quiet);
     const auto by = number_of<std::uint64_t>(words[2]);
     if (!by)
-        return say(connection, "CLIENT_ERROR invalid numeric delta argument\r\n");
-    if (!connection->may_begin({std::string(words[1])}, true))
+        return say(connection, "CLIENT_ERROR invalid numeric delta argument\r\n", line.quiet);
+    Change what;
+    what.key = words[1];
+    if (!connection->may_begin(what.key, true))
         return Next::blocked;
-    run_add(connection, std::string(words[1]), *by, words[0] == "incr" ? KV_MODE_UP : KV_MODE_DOWN,
-            words.size() == 4 && words[3] == "noreply");
+    what.mode = words[0] == "incr" ? KV_MODE_UP : KV_MODE_DOWN;
+    what.number = *by;
+    run_change(connection, KV_ADD, std::move(what), nullptr,
+               [quiet = line.quiet](const Changed& made) { return quiet ? "" : sum_text(made); });
     return Next::started;
 }
 
-Next Memcached::others(const std::shared_ptr<Connection>& connection, const Words& words) {
+Next Memcached::others(Ref connection, const Line& line) {
+    const Words& words = line.words;
     const std::string_view verb = words[0];
-    const bool quiet = words.back() == "noreply";
-    if (verb == "delete") {
-        // Old clients send a time of 0.
-        const std::size_t most = 2U + quiet + (words.size() > 2 && words[2] == "0");
-        if (words.size() < 2 || words.size() > most)
-            return say(connection, words.size() < 2
-                                       ? "ERROR\r\n"
-                                       : "CLIENT_ERROR bad command line format.  Usage: delete "
-                                         "<key> [noreply]\r\n");
-        if (!is_key(words[1]))
-            return say(connection, bad_format);
-        if (!connection->may_begin({std::string(words[1])}, true))
-            return Next::blocked;
-        run_delete(connection, std::string(words[1]), quiet);
-        return Next::started;
-    }
-    if (verb == "touch") {
-        const auto exptime = words.size() > 2 ? number_of<std::int64_t>(words[2]) : std::nullopt;
-        if (words.size() < 3 || !is_key(words[1]))
-            return say(connection, words.size() < 3 ? "ERROR\r\n" : bad_format);
+    const bool quiet = line.quiet;
+    if (verb == "delete" || verb == "touch") {
+        const bool touches = verb == "touch";
+        // Old clients send a delete with a time of 0.
+        const std::size_t least = touches ? 3 : 2;
+        const std::size_t most =
+            least + quiet + (!touches && words.size() > 2 && words[2] == "0" ? 1 : 0);
+        if (words.size() < least)
+            return say(connection, "ERROR\r\n");
+        if (words.size() > most || !is_key(words[1]))
+            return say(connection, bad_format, quiet);
+        const auto exptime = touches ? number_of<std::int64_t>(words[2]) : 0;
         if (!exptime)
-            return say(connection, "CLIENT_ERROR invalid exptime argument\r\n");
-        if (!connection->may_begin({std::string(words[1])}, true))
+            return say(connection, "CLIENT_ERROR invalid exptime argument\r\n", quiet);
+        Change what;
+        what.key = words[1];
+        if (!connection->may_begin(what.key, true))
             return Next::blocked;
-        run_touch(connection, std::string(words[1]),
-                  expiry_of(*exptime, connection->table().now_s()), quiet);
+        what.expiry_s = expiry_of(*exptime, clock_ms());
+        run_change(
+            connection, touches ? KV_TOUCH : KV_DELETE, std::move(what),
+            touches ? &Counts::touches : &Counts::deletes, [quiet, touches](const Changed& made) {
+                return unless(quiet, found_text(made, touches ? "TOUCHED\r\n" : "DELETED\r\n"));
+            });
         return Next::started;
     }
     if (verb == "flush_all") {
         if (words.size() > 1U + quiet && words[1] != "0")
-            return say(connection, "CLIENT_ERROR a delay isn't supported\r\n");
-        if (!connection->may_begin({}, true))
+            return say(connection, "CLIENT_ERROR a delay isn't supported\r\n", quiet);
+        if (!connection->may_begin_alone())
             return Next::blocked;
-        run_flush(connection, quiet);
+        run_flush(connection,
+                  [quiet](const Changed& made) { return unless(quiet, flushed_text(made)); });
         return Next::started;
     }
     if (verb == "stats") {
@@ -731,7 +700,7 @@ Next Memcached::others(const std::shared_ptr<Connection>& connection, const Word
             return say(connection, words[1] == "reset"                   ? "RESET\r\n"
                                    : std::ranges::count(empty, words[1]) ? "END\r\n"
                                                                          : "ERROR\r\n");
-        if (!connection->may_begin({}, false))
+        if (!connection->may_begin_alone())
             return Next::blocked;
         run_stats(connection);
         return Next::started;
@@ -742,15 +711,16 @@ Next Memcached::others(const std::shared_ptr<Connection>& connection, const Word
     if (verb == "verbosity") {
         const bool sound = (quiet && words.size() == 2) ||
                            (words.size() == 2U + quiet && number_of<std::uint32_t>(words[1]));
-        return say(connection, !sound ? "ERROR\r\n" : quiet ? "" : "OK\r\n");
+        return say(connection, sound ? "OK\r\n" : "ERROR\r\n", sound && quiet);
     }
     if (verb == "quit" && alone)
         return Next::close;
     return say(connection, "ERROR\r\n");
 }
 
-Next Memcached::meta(const std::shared_ptr<Connection>& connection, const Words& words,
-                     std::string_view rest, std::size_t& data) {
+Next Memcached::meta(Ref connection, Line& line) {
+    const Words& words = line.words;
+    line.quiet = false; // a meta command has q for that
     static constexpr std::array<std::pair<char, std::string_view>, 5> known{{{'g', "bcfhkOqstTv"},
                                                                              {'s', "bcCFkOqTM"},
                                                                              {'d', "bCkOq"},
@@ -776,14 +746,14 @@ Next Memcached::meta(const std::shared_ptr<Connection>& connection, const Words&
     if (!is_key(made.key))
         return refuse(bad_format);
     if (verb == 's')
-        return meta_set(connection, std::move(made), words[2], rest, data);
+        return meta_set(connection, std::move(made), line);
     const bool writes = verb == 'd' || verb == 'a' || made.ttl;
-    if (!connection->may_begin({made.key}, writes))
+    if (!connection->may_begin(made.key, writes))
         return Next::blocked;
     if (verb == 'g')
         run_mg(connection, std::move(made));
     else if (verb == 'd')
-        run_md(connection, std::move(made));
+        start_md(connection, std::move(made));
     else if (verb == 'a')
         run_ma(connection, std::move(made));
     else
@@ -791,9 +761,8 @@ Next Memcached::meta(const std::shared_ptr<Connection>& connection, const Words&
     return Next::started;
 }
 
-Next Memcached::meta_set(const std::shared_ptr<Connection>& connection, Meta&& made,
-                         std::string_view length, std::string_view rest, std::size_t& data) {
-    const auto bytes = number_of<std::uint32_t>(length);
+Next Memcached::meta_set(Ref connection, Meta&& made, Line& line) {
+    const auto bytes = number_of<std::uint32_t>(line.words[2]);
     if (!bytes)
         return say(connection, "CLIENT_ERROR bad data chunk\r\n");
     kv_mode mode;
@@ -818,12 +787,14 @@ Next Memcached::meta_set(const std::shared_ptr<Connection>& connection, Meta&& m
         skip_ = std::uint64_t{*bytes} + 2;
         return say(connection, "CLIENT_ERROR invalid mode for set: use S, E, A, P or R\r\n");
     }
-    const Next taken = take_data(connection, *bytes, rest, data);
+    if (*bytes > KV_VALUE_BYTES_MAX)
+        return refuse_large(connection, made.key, *bytes, mode == KV_MODE_SET, false);
+    const Next taken = take_data(connection, *bytes, line);
     if (taken != Next::started)
         return taken == Next::close ? Next::started : taken;
-    if (!connection->may_begin({made.key}, true))
+    if (!connection->may_begin(made.key, true))
         return Next::blocked;
-    run_ms(connection, std::move(made), std::string(rest.substr(0, *bytes)), mode);
+    start_ms(connection, std::move(made), line.rest.substr(0, *bytes), mode);
     return Next::started;
 }
 

@@ -9,19 +9,20 @@
 #include <fmt/format.h>
 
 #include "common/version.hpp"
-#include "remora-kv/connection.hpp"
+#include "remora-kv/flight.hpp"
 #include "remora-kv/times.hpp"
-#include "remora-kv/worker.hpp"
 
 namespace remora::kv {
 
 namespace {
 
 constexpr std::size_t words_max = 65536;
-constexpr std::size_t command_bytes_max = 64 << 20;
+constexpr std::size_t command_bytes_max = 4 << 20;
+constexpr std::size_t name_bytes_max = 32; // of a command
 constexpr std::size_t line_bytes_max = 32;
 
-using Words = std::vector<std::string>;
+using Words = std::vector<std::string_view>;
+using Keys = std::vector<std::string>;
 using Ref = const std::shared_ptr<Connection>&;
 
 std::string bulk(std::string_view text) {
@@ -59,74 +60,93 @@ std::string status_error(const Changed& made) {
 constexpr std::string_view syntax_error = "-ERR syntax error\r\n";
 constexpr std::string_view not_integer = "-ERR value is not an integer or out of range\r\n";
 
-std::string upper(std::string text) {
-    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
-    return text;
+// A client's word in an error.
+std::string printable(std::string_view text) {
+    std::string made(text.substr(0, name_bytes_max));
+    std::ranges::replace_if(
+        made, [](unsigned char c) { return !std::isprint(c); }, '?');
+    return made;
+}
+
+std::string upper(std::string_view text) {
+    std::string made(text.substr(0, name_bytes_max));
+    std::ranges::transform(made, made.begin(), [](unsigned char c) { return std::toupper(c); });
+    return made;
 }
 
 // ---- reads ----
 
-Detached run_find(std::shared_ptr<Connection> connection, Words keys, bool values,
-                  std::function<std::string(const std::vector<Item>&)> text) {
-    Flight flight(connection, keys, false);
-    Counts& counts = connection->worker().counts;
-    const std::vector<Item> items = co_await flight.table().find(std::move(keys), values);
-    Counts::add(counts.gets, items.size());
-    for (const Item& item : items) {
-        if (item.error) {
-            flight.end(node_error(item.error));
-            co_return;
-        }
-        if (item.found)
-            Counts::add(counts.hits);
-    }
-    flight.end(text(items));
+void add_value(std::string& text, const Item& item) {
+    text += item.found ? bulk(item.value) : std::string(nil);
+}
+
+// One key: GET and others that tell something of its item.
+Detached run_find(std::shared_ptr<Connection> connection, std::string key, bool value,
+                  std::function<std::string(const Item&)> text) {
+    Flight flight(connection, std::span(&key, 1), false);
+    Counts& counts = flight.worker().counts;
+    const Item item = co_await flight.get(key, value);
+    Counts::add(counts.gets);
+    if (item.found)
+        Counts::add(counts.hits);
+    flight.end(item.error ? node_error(item.error) : text(item));
 }
 
 std::string value_text(const Item& item) {
-    return item.found ? bulk(item.value) : std::string(nil);
-}
-
-std::string many_text(const std::vector<Item>& items) {
-    std::string text = fmt::format("*{}\r\n", items.size());
-    for (const Item& item : items)
-        text += value_text(item);
+    std::string text;
+    add_value(text, item);
     return text;
 }
 
-std::string count_text(const std::vector<Item>& items) {
-    return integer(std::ranges::count_if(items, &Item::found));
+Detached run_mget(std::shared_ptr<Connection> connection, Keys keys) {
+    Flight flight(connection, keys, false);
+    Counts& counts = flight.worker().counts;
+    std::size_t done = 0;
+    Counts::add(counts.gets, keys.size());
+    flight.more(fmt::format("*{}\r\n", keys.size()));
+    const int error =
+        co_await flight.read(keys, true, [&](std::size_t, const Item& item, std::string& text) {
+            done++;
+            if (item.found)
+                Counts::add(counts.hits);
+            add_value(text, item);
+        });
+    // Values that went out can't be called back.
+    for (; error && done < keys.size(); done++)
+        flight.more(node_error(error));
+    flight.end("");
+}
+
+Detached run_exists(std::shared_ptr<Connection> connection, Keys keys) {
+    Flight flight(connection, keys, false);
+    std::int64_t found = 0;
+    Counts::add(flight.worker().counts.gets, keys.size());
+    const int error = co_await flight.read(
+        keys, false, [&](std::size_t, const Item& item, std::string&) { found += item.found; });
+    Counts::add(flight.worker().counts.hits, static_cast<std::uint64_t>(found));
+    flight.end(error ? node_error(error) : integer(found));
 }
 
 // ---- changes ----
 
-Detached run_set(std::shared_ptr<Connection> connection, Change what,
-                 std::function<std::string(const Changed&)> text) {
-    Words keys{what.key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.sets);
-    const Changed made = co_await flight.table().store(std::move(what));
-    flight.end(text(made));
+void start_set(Ref connection, Change what) {
+    run_change(connection, KV_SET, std::move(what), &Counts::sets, [](const Changed& made) {
+        if (!made.error && made.status == KV_OK)
+            return std::string("+OK\r\n");
+        return !made.error && made.status == KV_NOT_STORED ? std::string(nil) : status_error(made);
+    });
 }
 
-std::string set_text(const Changed& made) {
-    if (!made.error && made.status == KV_OK)
-        return "+OK\r\n";
-    return !made.error && made.status == KV_NOT_STORED ? std::string(nil) : status_error(made);
-}
-
-// Keys and values by turns, in their order.
-Detached run_mset(std::shared_ptr<Connection> connection, Words words) {
-    Words keys;
-    for (std::size_t n = 1; n < words.size(); n += 2)
-        keys.push_back(words[n]);
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.sets, keys.size());
+// In their order.
+Detached run_mset(std::shared_ptr<Connection> connection, Keys keys, Keys values,
+                  std::size_t bytes) {
+    Flight flight(connection, keys, true, bytes);
+    Counts::add(flight.worker().counts.sets, keys.size());
     for (std::size_t n = 0; n < keys.size(); n++) {
         Change what;
         what.key = keys[n];
-        what.value = std::move(words[2 * n + 2]);
-        const Changed made = co_await flight.table().store(std::move(what));
+        what.value = std::move(values[n]);
+        const Changed made = co_await flight.store(std::move(what));
         if (made.error || made.status) {
             flight.end(status_error(made));
             co_return;
@@ -135,9 +155,9 @@ Detached run_mset(std::shared_ptr<Connection> connection, Words words) {
     flight.end("+OK\r\n");
 }
 
-Detached run_del(std::shared_ptr<Connection> connection, Words keys) {
+Detached run_del(std::shared_ptr<Connection> connection, Keys keys) {
     Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.deletes, keys.size());
+    Counts::add(flight.worker().counts.deletes, keys.size());
     std::int64_t count = 0;
     for (const std::string& key : keys) {
         Change what;
@@ -152,72 +172,43 @@ Detached run_del(std::shared_ptr<Connection> connection, Words keys) {
     flight.end(integer(count));
 }
 
-Detached run_add(std::shared_ptr<Connection> connection, std::string key, std::uint64_t by) {
-    Words keys{key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.sets);
-    Change what;
-    what.key = key;
-    what.mode = KV_MODE_SIGNED;
-    const Changed made = co_await flight.table().change(KV_ADD, std::move(what), by, &by);
-    flight.end(!made.error && made.status == KV_OK ? integer(static_cast<std::int64_t>(made.number))
-                                                   : status_error(made));
-}
-
-Detached run_expire(std::shared_ptr<Connection> connection, std::string key,
-                    std::uint32_t expiry_s) {
-    Words keys{key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.touches);
-    Change what;
-    what.key = key;
-    what.expiry_s = expiry_s;
-    const Changed made = co_await flight.table().change(KV_TOUCH, std::move(what));
-    flight.end(made.error ? node_error(made.error) : integer(made.status == KV_OK));
+Detached run_persist(std::shared_ptr<Connection> connection, std::string key) {
+    Flight flight(connection, std::span(&key, 1), true);
+    Counts::add(flight.worker().counts.touches);
+    const Item before = co_await flight.get_and_touch(key, 0, false);
+    flight.end(before.error ? node_error(before.error) : integer(before.expiry_s != 0));
 }
 
 // To an item, or as one, whichever is there.
 Detached run_append(std::shared_ptr<Connection> connection, Change what) {
-    Words keys{what.key};
-    Flight flight(connection, keys, true);
-    Counts::add(connection->worker().counts.sets);
+    Flight flight(connection, std::span(&what.key, 1), true, what.value.size());
+    Counts::add(flight.worker().counts.sets);
     Changed made;
     for (bool append = true;; append = !append) {
         Change one = what;
         one.mode = append ? KV_MODE_APPEND : KV_MODE_ADD;
-        made = co_await flight.table().store(std::move(one));
+        made = co_await flight.store(std::move(one));
         if (made.error || made.status != KV_NOT_STORED)
             break;
     }
-    if (made.error || made.status) {
-        flight.end(status_error(made));
-        co_return;
-    }
-    const std::vector<Item> items = co_await flight.table().find(std::move(keys), false);
-    flight.end(items[0].error ? node_error(items[0].error) : integer(items[0].value_bytes));
+    flight.end(made.error || made.status ? status_error(made)
+                                         : integer(static_cast<std::int64_t>(made.number)));
 }
 
 // The value of before.
 Detached run_swap(std::shared_ptr<Connection> connection, Change what, bool removes) {
-    Words keys{what.key};
-    Flight flight(connection, keys, true);
+    Flight flight(connection, std::span(&what.key, 1), true, what.value.size());
     for (;;) {
-        Words one{what.key};
-        const std::vector<Item> items = co_await flight.table().find(std::move(one));
-        const Item& old = items[0];
-        if (old.error) {
-            flight.end(node_error(old.error));
-            co_return;
-        }
-        if (!old.found && removes) {
-            flight.end(std::string(nil));
+        const Item old = co_await flight.get(what.key, true);
+        if (old.error || (!old.found && removes)) {
+            flight.end(old.error ? node_error(old.error) : std::string(nil));
             co_return;
         }
         Change next = what;
         next.version = old.version;
         next.mode = old.found ? KV_MODE_SET : KV_MODE_ADD;
         const Changed made = removes ? co_await flight.table().change(KV_DELETE, std::move(next))
-                                     : co_await flight.table().store(std::move(next));
+                                     : co_await flight.store(std::move(next));
         const bool late = !made.error && (made.status == KV_EXISTS || made.status == KV_NOT_FOUND ||
                                           made.status == KV_NOT_STORED);
         if (late)
@@ -227,18 +218,13 @@ Detached run_swap(std::shared_ptr<Connection> connection, Change what, bool remo
     }
 }
 
-Detached run_flush(std::shared_ptr<Connection> connection) {
-    const std::vector<std::string> whole;
-    Flight flight(connection, whole, true);
-    Counts::add(connection->worker().counts.flushes);
-    const Changed made = co_await flight.table().flush();
-    flight.end(made.error ? node_error(made.error) : "+OK\r\n");
+std::string flushed_text(const Changed& made) {
+    return made.error ? node_error(made.error) : "+OK\r\n";
 }
 
 Detached run_stats(std::shared_ptr<Connection> connection, bool size) {
-    const std::vector<std::string> whole;
-    Flight flight(connection, whole, false);
-    const Shared& shared = connection->worker().shared;
+    Flight flight(connection, {}, false);
+    const Shared& shared = flight.worker().shared;
     const auto [error, stats] = co_await flight.table().stats();
     if (error)
         flight.end(node_error(error));
@@ -262,33 +248,28 @@ struct Command {
     std::size_t least, most; // words, with the name
     enum Keys { none, one, all, pairs, whole } keys;
     bool writes;
-    std::function<void(Ref, Words&)> run;
+    std::function<void(Ref, const Words&)> run;
 };
 
 void say(Ref connection, std::string_view text) {
     connection->say(std::string(text));
 }
 
-// EX and the like: a time from now, or Unix time. 0: it isn't one.
-std::uint32_t expiry_by(std::string_view unit, std::string_view text, std::uint32_t now_s) {
-    const auto number = number_of<std::int64_t>(text);
-    if (!number || *number <= 0)
-        return 0;
-    const std::int64_t seconds = unit[0] == 'P' ? *number / 1000 + (*number % 1000 != 0) : *number;
-    const std::int64_t at = unit.ends_with("AT") ? seconds : now_s + std::min(seconds, 1L << 33);
-    return static_cast<std::uint32_t>(std::min<std::int64_t>(at, UINT32_MAX));
-}
-
-void set(Ref connection, Words& words) {
+Change change_of(const Words& words, std::size_t value) {
     Change what;
     what.key = words[1];
-    what.value = std::move(words[2]);
+    what.value = words[value];
+    return what;
+}
+
+void set(Ref connection, const Words& words) {
+    Change what = change_of(words, 2);
     bool sound = true;
     for (std::size_t n = 3; n < words.size(); n++) {
         const std::string option = upper(words[n]);
         const bool timed = option == "EX" || option == "PX" || option == "EXAT" || option == "PXAT";
         if (timed && n + 1 < words.size() && !what.expiry_s) {
-            what.expiry_s = expiry_by(option, words[++n], connection->table().now_s());
+            what.expiry_s = expiry_by(option, words[++n], clock_ms());
             if (!what.expiry_s)
                 return say(connection, "-ERR invalid expire time in 'set' command\r\n");
         } else if ((option == "NX" || option == "XX") && what.mode == KV_MODE_SET) {
@@ -300,47 +281,84 @@ void set(Ref connection, Words& words) {
     if (!sound)
         return say(connection, syntax_error);
     what.shared = what.mode == KV_MODE_SET;
-    run_set(connection, std::move(what), set_text);
+    start_set(connection, std::move(what));
 }
 
-void set_expiring(Ref connection, Words& words, std::string_view unit) {
-    Change what;
-    what.key = words[1];
-    what.value = std::move(words[3]);
-    what.expiry_s = expiry_by(unit, words[2], connection->table().now_s());
+void set_expiring(Ref connection, const Words& words, std::string_view unit) {
+    Change what = change_of(words, 3);
+    what.expiry_s = expiry_by(unit, words[2], clock_ms());
     if (!what.expiry_s)
         return say(connection, "-ERR invalid expire time\r\n");
-    run_set(connection, std::move(what), set_text);
+    start_set(connection, std::move(what));
 }
 
-void add(Ref connection, Words& words, bool down) {
-    const auto by = words.size() > 2 ? number_of<std::int64_t>(words[2]) : 1;
-    if (!by || (down && *by == INT64_MIN))
-        return say(connection, not_integer);
-    run_add(connection, words[1], static_cast<std::uint64_t>(down ? -*by : *by));
-}
-
-void expire(Ref connection, Words& words, std::string_view unit) {
-    const auto number = number_of<std::int64_t>(words[2]);
-    if (!number)
-        return say(connection, not_integer);
-    if (*number <= 0)
-        run_del(connection, {words[1]});
-    else
-        run_expire(connection, words[1], expiry_by(unit, words[2], connection->table().now_s()));
-}
-
-void ttl(Ref connection, Words& words, std::int64_t by) {
-    const std::uint32_t now_s = connection->table().now_s();
-    run_find(connection, {words[1]}, false, [now_s, by](const std::vector<Item>& items) {
-        if (!items[0].found)
-            return integer(-2);
-        const std::int64_t left = std::int64_t{items[0].expiry_s} - now_s;
-        return integer(items[0].expiry_s ? left * by : -1);
+void set_new(Ref connection, const Words& words) {
+    Change what = change_of(words, 2);
+    what.mode = KV_MODE_ADD;
+    run_change(connection, KV_SET, std::move(what), &Counts::sets, [](const Changed& made) {
+        const bool known = !made.error && (made.status == KV_OK || made.status == KV_NOT_STORED);
+        return known ? integer(made.status == KV_OK) : status_error(made);
     });
 }
 
-Words keys_of(const Words& words) {
+void add(Ref connection, const Words& words, bool down) {
+    const auto by = words.size() > 2 ? number_of<std::int64_t>(words[2]) : 1;
+    if (!by || (down && *by == INT64_MIN))
+        return say(connection, not_integer);
+    Change what;
+    what.key = words[1];
+    what.mode = KV_MODE_SIGNED;
+    what.number = static_cast<std::uint64_t>(down ? -*by : *by);
+    what.first = what.number;
+    run_change(connection, KV_ADD, std::move(what), &Counts::sets, [](const Changed& made) {
+        return !made.error && made.status == KV_OK ? integer(static_cast<std::int64_t>(made.number))
+                                                   : status_error(made);
+    });
+}
+
+void expire(Ref connection, const Words& words, std::string_view unit) {
+    const auto number = number_of<std::int64_t>(words[2]);
+    if (!number)
+        return say(connection, not_integer);
+    const bool removes = *number <= 0;
+    Change what;
+    what.key = words[1];
+    what.expiry_s = expiry_by(unit, words[2], clock_ms());
+    run_change(connection, removes ? KV_DELETE : KV_TOUCH, std::move(what),
+               removes ? &Counts::deletes : &Counts::touches, [](const Changed& made) {
+                   return made.error ? node_error(made.error) : integer(made.status == KV_OK);
+               });
+}
+
+void ttl(Ref connection, const Words& words, std::int64_t unit_ms) {
+    run_find(connection, std::string(words[1]), false, [unit_ms](const Item& item) {
+        if (!item.found)
+            return integer(-2);
+        return integer(item.expiry_s ? left_ms(item.expiry_s, clock_ms()) / unit_ms : -1);
+    });
+}
+
+void client(Ref connection, const Words& words) {
+    const std::string name = upper(words[1]);
+    if ((name == "SETNAME" && words.size() == 3) || (name == "SETINFO" && words.size() == 4))
+        return say(connection, "+OK\r\n");
+    say(connection, fmt::format("-ERR Unknown subcommand or wrong number of arguments for '{}'. "
+                                "SETNAME and SETINFO are known.\r\n",
+                                printable(words[1])));
+}
+
+void mset(Ref connection, const Words& words) {
+    Keys keys, values;
+    std::size_t bytes = 0;
+    for (std::size_t n = 1; n < words.size(); n += 2) {
+        keys.emplace_back(words[n]);
+        values.emplace_back(words[n + 1]);
+        bytes += words[n + 1].size() + sizeof(values[0]);
+    }
+    run_mset(connection, std::move(keys), std::move(values), bytes);
+}
+
+Keys keys_of(const Words& words) {
     return {words.begin() + 1, words.end()};
 }
 
@@ -350,163 +368,170 @@ const std::map<std::string, Command, std::less<>>& commands() {
     static const std::map<std::string, Command, std::less<>> table{
         {"PING",
          {1, 2, C::none, false,
-          [](Ref c, Words& w) { say(c, w.size() > 1 ? bulk(w[1]) : "+PONG\r\n"); }}},
-        {"ECHO", {2, 2, C::none, false, [](Ref c, Words& w) { say(c, bulk(w[1])); }}},
+          [](Ref c, const Words& w) { say(c, w.size() > 1 ? bulk(w[1]) : "+PONG\r\n"); }}},
+        {"ECHO", {2, 2, C::none, false, [](Ref c, const Words& w) { say(c, bulk(w[1])); }}},
         {"SELECT",
          {2, 2, C::none, false,
-          [](Ref c, Words& w) {
+          [](Ref c, const Words& w) {
               say(c, w[1] == "0" ? "+OK\r\n" : "-ERR DB index is out of range\r\n");
           }}},
-        {"CLIENT", {2, any, C::none, false, [](Ref c, Words&) { say(c, "+OK\r\n"); }}},
-        {"COMMAND", {1, any, C::none, false, [](Ref c, Words&) { say(c, "*0\r\n"); }}},
+        {"CLIENT", {2, any, C::none, false, client}},
+        {"COMMAND", {1, any, C::none, false, [](Ref c, const Words&) { say(c, "*0\r\n"); }}},
         {"CONFIG",
          {2, any, C::none, false,
-          [](Ref c, Words& w) {
+          [](Ref c, const Words& w) {
               say(c, upper(w[1]) == "GET" ? "*0\r\n" : "-ERR only CONFIG GET is supported\r\n");
           }}},
         {"GET",
          {2, 2, C::one, false,
-          [](Ref c, Words& w) {
-              run_find(c, {w[1]}, true, [](const auto& items) { return value_text(items[0]); });
-          }}},
-        {"MGET",
-         {2, any, C::all, false,
-          [](Ref c, Words& w) { run_find(c, keys_of(w), true, many_text); }}},
+          [](Ref c, const Words& w) { run_find(c, std::string(w[1]), true, value_text); }}},
+        {"MGET", {2, any, C::all, false, [](Ref c, const Words& w) { run_mget(c, keys_of(w)); }}},
         {"EXISTS",
-         {2, any, C::all, false,
-          [](Ref c, Words& w) { run_find(c, keys_of(w), false, count_text); }}},
+         {2, any, C::all, false, [](Ref c, const Words& w) { run_exists(c, keys_of(w)); }}},
         {"STRLEN",
          {2, 2, C::one, false,
-          [](Ref c, Words& w) {
-              run_find(c, {w[1]}, false,
-                       [](const auto& items) { return integer(items[0].value_bytes); });
+          [](Ref c, const Words& w) {
+              run_find(c, std::string(w[1]), false,
+                       [](const Item& item) { return integer(item.value_bytes); });
           }}},
         {"TYPE",
          {2, 2, C::one, false,
-          [](Ref c, Words& w) {
-              run_find(c, {w[1]}, false, [](const auto& items) {
-                  return std::string(items[0].found ? "+string\r\n" : "+none\r\n");
+          [](Ref c, const Words& w) {
+              run_find(c, std::string(w[1]), false, [](const Item& item) {
+                  return std::string(item.found ? "+string\r\n" : "+none\r\n");
               });
           }}},
-        {"TTL", {2, 2, C::one, false, [](Ref c, Words& w) { ttl(c, w, 1); }}},
-        {"PTTL", {2, 2, C::one, false, [](Ref c, Words& w) { ttl(c, w, 1000); }}},
+        {"TTL", {2, 2, C::one, false, [](Ref c, const Words& w) { ttl(c, w, 1000); }}},
+        {"PTTL", {2, 2, C::one, false, [](Ref c, const Words& w) { ttl(c, w, 1); }}},
         {"SET", {3, 8, C::one, true, set}},
-        {"SETNX",
-         {3, 3, C::one, true,
-          [](Ref c, Words& w) {
-              Change what;
-              what.key = w[1];
-              what.value = std::move(w[2]);
-              what.mode = KV_MODE_ADD;
-              run_set(c, std::move(what), [](const Changed& made) {
-                  const bool known =
-                      !made.error && (made.status == KV_OK || made.status == KV_NOT_STORED);
-                  return known ? integer(made.status == KV_OK) : status_error(made);
-              });
-          }}},
-        {"SETEX", {4, 4, C::one, true, [](Ref c, Words& w) { set_expiring(c, w, "EX"); }}},
-        {"PSETEX", {4, 4, C::one, true, [](Ref c, Words& w) { set_expiring(c, w, "PX"); }}},
+        {"SETNX", {3, 3, C::one, true, set_new}},
+        {"SETEX", {4, 4, C::one, true, [](Ref c, const Words& w) { set_expiring(c, w, "EX"); }}},
+        {"PSETEX", {4, 4, C::one, true, [](Ref c, const Words& w) { set_expiring(c, w, "PX"); }}},
         {"GETSET",
-         {3, 3, C::one, true,
-          [](Ref c, Words& w) {
-              Change what;
-              what.key = w[1];
-              what.value = std::move(w[2]);
-              run_swap(c, std::move(what), false);
-          }}},
+         {3, 3, C::one, true, [](Ref c, const Words& w) { run_swap(c, change_of(w, 2), false); }}},
         {"GETDEL",
          {2, 2, C::one, true,
-          [](Ref c, Words& w) {
+          [](Ref c, const Words& w) {
               Change what;
               what.key = w[1];
               run_swap(c, std::move(what), true);
           }}},
         {"APPEND",
-         {3, 3, C::one, true,
-          [](Ref c, Words& w) {
-              Change what;
-              what.key = w[1];
-              what.value = std::move(w[2]);
-              run_append(c, std::move(what));
-          }}},
-        {"MSET", {3, any, C::pairs, true, [](Ref c, Words& w) { run_mset(c, std::move(w)); }}},
-        {"DEL", {2, any, C::all, true, [](Ref c, Words& w) { run_del(c, keys_of(w)); }}},
-        {"UNLINK", {2, any, C::all, true, [](Ref c, Words& w) { run_del(c, keys_of(w)); }}},
-        {"INCR", {2, 2, C::one, true, [](Ref c, Words& w) { add(c, w, false); }}},
-        {"DECR", {2, 2, C::one, true, [](Ref c, Words& w) { add(c, w, true); }}},
-        {"INCRBY", {3, 3, C::one, true, [](Ref c, Words& w) { add(c, w, false); }}},
-        {"DECRBY", {3, 3, C::one, true, [](Ref c, Words& w) { add(c, w, true); }}},
-        {"EXPIRE", {3, 3, C::one, true, [](Ref c, Words& w) { expire(c, w, "EX"); }}},
-        {"PEXPIRE", {3, 3, C::one, true, [](Ref c, Words& w) { expire(c, w, "PX"); }}},
-        {"EXPIREAT", {3, 3, C::one, true, [](Ref c, Words& w) { expire(c, w, "EXAT"); }}},
-        {"PERSIST", {2, 2, C::one, true, [](Ref c, Words& w) { run_expire(c, w[1], 0); }}},
-        {"FLUSHALL", {1, 2, C::whole, true, [](Ref c, Words&) { run_flush(c); }}},
-        {"FLUSHDB", {1, 2, C::whole, true, [](Ref c, Words&) { run_flush(c); }}},
-        {"DBSIZE", {1, 1, C::whole, false, [](Ref c, Words&) { run_stats(c, true); }}},
-        {"INFO", {1, any, C::whole, false, [](Ref c, Words&) { run_stats(c, false); }}},
+         {3, 3, C::one, true, [](Ref c, const Words& w) { run_append(c, change_of(w, 2)); }}},
+        {"MSET", {3, any, C::pairs, true, mset}},
+        {"DEL", {2, any, C::all, true, [](Ref c, const Words& w) { run_del(c, keys_of(w)); }}},
+        {"UNLINK", {2, any, C::all, true, [](Ref c, const Words& w) { run_del(c, keys_of(w)); }}},
+        {"INCR", {2, 2, C::one, true, [](Ref c, const Words& w) { add(c, w, false); }}},
+        {"DECR", {2, 2, C::one, true, [](Ref c, const Words& w) { add(c, w, true); }}},
+        {"INCRBY", {3, 3, C::one, true, [](Ref c, const Words& w) { add(c, w, false); }}},
+        {"DECRBY", {3, 3, C::one, true, [](Ref c, const Words& w) { add(c, w, true); }}},
+        {"EXPIRE", {3, 3, C::one, true, [](Ref c, const Words& w) { expire(c, w, "EX"); }}},
+        {"PEXPIRE", {3, 3, C::one, true, [](Ref c, const Words& w) { expire(c, w, "PX"); }}},
+        {"EXPIREAT", {3, 3, C::one, true, [](Ref c, const Words& w) { expire(c, w, "EXAT"); }}},
+        {"PERSIST",
+         {2, 2, C::one, true, [](Ref c, const Words& w) { run_persist(c, std::string(w[1])); }}},
+        {"FLUSHALL",
+         {1, 2, C::whole, true, [](Ref c, const Words&) { run_flush(c, flushed_text); }}},
+        {"FLUSHDB",
+         {1, 2, C::whole, true, [](Ref c, const Words&) { run_flush(c, flushed_text); }}},
+        {"DBSIZE", {1, 1, C::whole, false, [](Ref c, const Words&) { run_stats(c, true); }}},
+        {"INFO", {1, any, C::whole, false, [](Ref c, const Words&) { run_stats(c, false); }}},
     };
     return table;
 }
 
+// Reads a command's words as their bytes come.
 class Resp final : public Protocol {
 public:
-    Next next(Ref connection, std::string_view input, std::size_t& consumed) override;
+    Next next(Ref connection, Input& input) override;
 
 private:
-    // The words of a command. started: `consumed` bytes; close: connection was told why.
-    Next parse(Ref connection, std::string_view input, std::size_t& consumed, Words& words);
+    struct Word {
+        std::size_t at, bytes;
+    };
+
+    Next take_number(Input& input, char mark, std::int64_t& number);
+    Next parse(Input& input);
+    Next start(Ref connection, std::string_view bytes);
+
+    std::int64_t count_ = -1; // words of the command; negative: it isn't known yet
+    std::vector<Word> words_; // words whose bytes are there
+    std::size_t at_ = 0;      // offset of the next one
 };
 
-// A line of a mark and a number.
-Next take_number(std::string_view input, std::size_t& at, char mark, std::int64_t& number) {
-    const std::size_t end = input.find("\r\n", at);
-    if (end == input.npos)
-        return input.size() - at > line_bytes_max ? Next::close : Next::incomplete;
-    const std::string_view line = input.substr(at, end - at);
-    if (line.empty() || line[0] != mark)
-        return Next::close;
-    const auto value = number_of<std::int64_t>(line.substr(1));
+// A line of a mark and a number. at_ goes behind it.
+Next Resp::take_number(Input& input, char mark, std::int64_t& number) {
+    const std::string_view bytes = input.bytes.substr(std::min(at_, input.bytes.size()));
+    const std::size_t end = bytes.substr(0, line_bytes_max).find("\r\n");
+    if (end == bytes.npos)
+        return bytes.size() >= line_bytes_max ? Next::close : Next::incomplete;
+    const auto value =
+        bytes[0] == mark ? number_of<std::int64_t>(bytes.substr(1, end - 1)) : std::nullopt;
     if (!value)
         return Next::close;
     number = *value;
-    at = end + 2;
+    at_ += end + 2;
     return Next::started;
 }
 
-Next Resp::parse(Ref connection, std::string_view input, std::size_t& consumed, Words& words) {
-    std::int64_t count = 0;
-    std::size_t at = 0;
-    auto fails = [&](Next why) {
-        if (why == Next::close)
-            connection->say("-ERR Protocol error: invalid bulk or multibulk length\r\n");
-        return why;
-    };
-    if (const Next made = take_number(input, at, '*', count); made != Next::started)
-        return fails(made);
-    if (count > static_cast<std::int64_t>(words_max))
-        return fails(Next::close);
-    for (std::int64_t n = 0; n < count; n++) {
-        std::int64_t bytes = 0;
-        if (const Next made = take_number(input, at, '$', bytes); made != Next::started)
-            return fails(made);
-        if (bytes < 0 || bytes > static_cast<std::int64_t>(command_bytes_max) ||
-            at > command_bytes_max)
-            return fails(Next::close);
-        if (input.size() < at + static_cast<std::size_t>(bytes) + 2)
-            return Next::incomplete;
-        words.emplace_back(input.substr(at, static_cast<std::size_t>(bytes)));
-        at += static_cast<std::size_t>(bytes) + 2;
+// The words up to the end of the command, or of the bytes.
+Next Resp::parse(Input& input) {
+    if (count_ < 0) {
+        if (const Next made = take_number(input, '*', count_); made != Next::started)
+            return made;
+        count_ = std::max<std::int64_t>(count_, 0);
+        if (count_ > static_cast<std::int64_t>(words_max))
+            return Next::close;
     }
-    consumed = at;
+    while (static_cast<std::int64_t>(words_.size()) < count_) {
+        const std::size_t line = at_;
+        std::int64_t bytes = 0;
+        if (const Next made = take_number(input, '$', bytes); made != Next::started)
+            return made;
+        if (bytes < 0 || bytes > static_cast<std::int64_t>(command_bytes_max) ||
+            at_ + static_cast<std::size_t>(bytes) > command_bytes_max)
+            return Next::close;
+        const Word word{at_, static_cast<std::size_t>(bytes)};
+        const std::size_t end = word.at + word.bytes + 2;
+        if (input.bytes.size() < end) {
+            at_ = line;
+            input.need = end;
+            // Memory for all words at once, so that no two commands wait for each other's.
+            if (end > at_ + line_bytes_max + KV_KEY_BYTES_MAX &&
+                static_cast<std::int64_t>(words_.size()) + 1 < count_)
+                input.most = command_bytes_max;
+            return Next::incomplete;
+        }
+        words_.push_back(word);
+        at_ = end;
+    }
     return Next::started;
 }
 
-Next Resp::next(Ref connection, std::string_view input, std::size_t& consumed) {
-    Words words;
-    if (const Next made = parse(connection, input, consumed, words); made != Next::started)
+Next Resp::next(Ref connection, Input& input) {
+    Next made = parse(input);
+    if (made == Next::close)
+        connection->say("-ERR Protocol error: invalid bulk or multibulk length\r\n");
+    if (made == Next::started)
+        made = start(connection, input.bytes);
+    if (made != Next::started)
         return made;
-    if (words.empty())
+    input.consumed = at_;
+    count_ = -1;
+    at_ = 0;
+    words_.clear();
+    if (words_.capacity() * sizeof(Word) > line_bytes_max * KV_KEYS_MAX)
+        words_.shrink_to_fit();
+    return made;
+}
+
+Next Resp::start(Ref connection, std::string_view bytes) {
+    if (words_.empty())
         return Next::started;
+    Words words;
+    words.reserve(words_.size());
+    for (const Word& word : words_)
+        words.push_back(bytes.substr(word.at, word.bytes));
     const std::string name = upper(words[0]);
     if (name == "QUIT") {
         connection->say("+OK\r\n");
@@ -514,7 +539,7 @@ Next Resp::next(Ref connection, std::string_view input, std::size_t& consumed) {
     }
     const auto found = commands().find(name);
     if (found == commands().end()) {
-        connection->say(fmt::format("-ERR unknown command '{}'\r\n", words[0].substr(0, 64)));
+        connection->say(fmt::format("-ERR unknown command '{}'\r\n", printable(words[0])));
         return Next::started;
     }
     const Command& command = found->second;
@@ -524,7 +549,7 @@ Next Resp::next(Ref connection, std::string_view input, std::size_t& consumed) {
             fmt::format("-ERR wrong number of arguments for '{}' command\r\n", words[0]));
         return Next::started;
     }
-    Words keys;
+    Keys keys;
     const std::size_t step = command.keys == Command::pairs ? 2 : 1;
     const bool has_keys = command.keys != Command::none && command.keys != Command::whole;
     const std::size_t end = command.keys == Command::one ? 2 : words.size();
@@ -533,12 +558,11 @@ Next Resp::next(Ref connection, std::string_view input, std::size_t& consumed) {
             connection->say("-ERR a key has 1 to 250 bytes\r\n");
             return Next::started;
         }
-        keys.push_back(words[n]);
+        keys.emplace_back(words[n]);
     }
-    if (command.keys != Command::none && !connection->may_begin(keys, command.writes)) {
-        consumed = 0;
+    if (command.keys == Command::whole ? !connection->may_begin_alone()
+                                       : !connection->may_begin(keys, command.writes))
         return Next::blocked;
-    }
     command.run(connection, words);
     return Next::started;
 }

@@ -20,6 +20,9 @@ constexpr std::size_t room_bytes_max = 8192;
 // With so many queries under way, further ones wait until they are full: the node needs little more
 // time for many keys than for one.
 constexpr unsigned partial_max = 2;
+// Keys, and sets, at the node: enough to keep it busy. Others wait here, where connections take
+// turns, for the node knows one client alone.
+constexpr std::size_t under_way_max = 1024;
 // Changes of a joined value that others come before.
 constexpr unsigned tries_max = 100;
 
@@ -38,31 +41,22 @@ Changed changed_of(int error, const kv_result& result) {
     return made;
 }
 
-int call_once(const remote::handle& node, kv_function function, std::string_view args,
-              kv_result& result, std::uint32_t& detail) {
+remote_function function_of(kv_function function, std::string_view args, void* result,
+                            std::size_t result_bytes) {
     remote_function what{};
     what.offload = KV_ID;
     what.function = function;
     what.args = args.data();
     what.args_bytes = args.size();
-    what.result = &result;
-    what.result_bytes = sizeof(result);
-    int error = remote_call(node.get(), &what);
-    detail = what.detail;
-    return error;
+    what.result = result;
+    what.result_bytes = result_bytes;
+    return what;
 }
 
-int query_stats(const remote::handle& node, raddr_t address, kv_stats& stats) {
+kv_args args_at(raddr_t table) {
     kv_args args{};
-    args.table = htole64(address);
-    remote_function what{};
-    what.offload = KV_ID;
-    what.function = KV_STATS;
-    what.args = &args;
-    what.args_bytes = sizeof(args);
-    what.result = &stats;
-    what.result_bytes = sizeof(stats);
-    return remote_query(node.get(), &what);
+    args.table = htole64(table);
+    return args;
 }
 
 [[noreturn]] void fail(const std::string& what, int error) {
@@ -91,7 +85,9 @@ Place find_table(const Settings& settings) {
         int error = remote_lookup(node.get(), settings.name.c_str(), &address, &bytes);
         if (!error) {
             kv_stats stats{};
-            error = query_stats(node, address, stats);
+            const kv_args args = args_at(address);
+            remote_function what = function_of(KV_STATS, bytes_of(args), &stats, sizeof(stats));
+            error = remote_query(node.get(), &what);
             if (error == -EREMOTEIO)
                 throw Failure("'{}' is the name of other memory: choose another --table",
                               settings.name);
@@ -115,14 +111,14 @@ Place find_table(const Settings& settings) {
             std::min<std::uint64_t>(buckets, std::numeric_limits<std::uint32_t>::max())));
         args.options = htole32(settings.cache ? KV_CACHE : 0);
         kv_result result{};
-        std::uint32_t detail = 0;
-        error = call_once(node, KV_FORMAT, bytes_of(args), result, detail);
+        remote_function what = function_of(KV_FORMAT, bytes_of(args), &result, sizeof(result));
+        error = remote_call(node.get(), &what);
         if (!error)
             error = remote_publish(node.get(), settings.name.c_str(), address);
         if (!error)
             return {address, settings.cache};
         (void)remote_free(node.get(), address);
-        if (error == -EREMOTEIO && detail == EINVAL)
+        if (error == -EREMOTEIO && what.detail == EINVAL)
             throw Failure("--memory is too small, or --item too large: try --memory 64M");
         // Another process published its table first.
         if (error != -EEXIST)
@@ -164,13 +160,12 @@ private:
     int result_ = 0;
 };
 
-// The keys of one find().
+// The keys of one look_up().
 struct Table::Lookup {
     Table& table;
+    Asker& asker;
     const std::vector<std::string>& keys;
     std::vector<Item>& items;
-    // By key: for values that are elsewhere.
-    std::vector<raddr_t>& elsewhere;
     std::size_t left = 0;
     std::coroutine_handle<> waiter;
 
@@ -179,7 +174,7 @@ struct Table::Lookup {
         waiter = who;
         left = keys.size();
         for (std::size_t n = 0; n < keys.size(); n++)
-            table.keys_.push_back({this, n});
+            table.keys_.add(asker, {this, n});
     }
     void await_resume() const {}
 };
@@ -198,6 +193,7 @@ struct Table::Query final : Table::Operation {
 // A change that shares a CALL. It lies in its coroutine's frame.
 struct Table::Set {
     Table& table;
+    Asker& asker;
     const Change& what;
     int error = 0;
     bool stored = false;
@@ -207,7 +203,8 @@ struct Table::Set {
     bool await_ready() const { return false; }
     void await_suspend(std::coroutine_handle<> who) {
         waiter = who;
-        table.sets_.push_back(this);
+        table.sets_.add(asker, this);
+        table.sets_bytes_ += bytes();
     }
     void await_resume() const {}
 };
@@ -238,27 +235,13 @@ Table::~Table() {
     remote_queue_close(queue_);
 }
 
-// The most that a packet takes, which the library knows.
+// The most that a packet takes.
 std::size_t Table::find_room() const {
-    kv_args args{};
-    args.table = htole64(place_.address);
-    std::vector<char> result(room_bytes_max);
-    std::size_t low = sizeof(kv_stats), high = room_bytes_max + 1;
-    while (high - low > 1) {
-        const std::size_t middle = (low + high) / 2;
-        remote_function what{};
-        what.offload = KV_ID;
-        what.function = KV_STATS;
-        what.args = &args;
-        what.args_bytes = sizeof(args);
-        what.result = result.data();
-        what.result_bytes = std::min(middle, room_bytes_max);
-        const int error = remote_query(node_.get(), &what);
-        if (error && error != -EINVAL)
-            throw Failure("can't ask the node: {}", remote_strerror(error));
-        (error ? high : low) = middle;
-    }
-    return low;
+    remote_node node{};
+    node.size = sizeof(node);
+    if (int error = remote_info(node_.get(), &node))
+        throw Failure("can't ask the node: {}", remote_strerror(error));
+    return std::min<std::size_t>(node.result_bytes, room_bytes_max);
 }
 
 void Table::note(int error) {
@@ -313,8 +296,8 @@ int Table::descriptor(std::uint64_t& next_us) {
 void Table::send_queries() {
     const std::size_t fits = std::clamp<std::size_t>(
         (room_bytes_ - sizeof(kv_get_result)) / entry_bytes_, 1, KV_KEYS_MAX);
-    std::size_t at = 0;
-    while (at < keys_.size() && (queries_ < partial_max || keys_.size() - at >= fits)) {
+    while (keys_.size() && keys_under_way_ < under_way_max &&
+           (queries_ < partial_max || keys_.size() >= fits)) {
         std::unique_ptr<Query> query;
         if (idle_.empty()) {
             query = std::make_unique<Query>(*this);
@@ -325,33 +308,28 @@ void Table::send_queries() {
         kv_get_args head{};
         std::size_t bytes = sizeof(head);
         query->keys.clear();
-        while (at < keys_.size() && query->keys.size() < fits) {
-            const std::string& key = keys_[at].lookup->keys[keys_[at].index];
+        while (keys_.size() && query->keys.size() < fits) {
+            const std::string& key = keys_.next().lookup->keys[keys_.next().index];
             if (bytes + 1 + key.size() > query->args.size())
                 break;
             query->args[bytes] = static_cast<char>(key.size());
             std::memcpy(&query->args[bytes + 1], key.data(), key.size());
             bytes += 1 + key.size();
-            query->keys.push_back(keys_[at++]);
+            query->keys.push_back(keys_.take());
         }
         head.table = htole64(place_.address);
         head.now_s = htole32(now_s_);
         head.count = static_cast<std::uint8_t>(query->keys.size());
         std::memcpy(query->args.data(), &head, sizeof(head));
-        query->function = {};
-        query->function.offload = KV_ID;
-        query->function.function = KV_GET;
-        query->function.args = query->args.data();
-        query->function.args_bytes = bytes;
-        query->function.result = query->result.data();
-        query->function.result_bytes = query->result.size();
+        query->function = function_of(KV_GET, {query->args.data(), bytes}, query->result.data(),
+                                      query->result.size());
         // ended() takes the query back.
         Query* raw = query.release();
         queries_++;
+        keys_under_way_ += raw->keys.size();
         begin(remote_op_query(&raw->function,
                               reinterpret_cast<std::uint64_t>(static_cast<Operation*>(raw))));
     }
-    keys_.erase(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(at));
     waiting_ = keys_.size();
 }
 
@@ -359,6 +337,7 @@ void Table::answered(Query& query, int error) {
     std::unique_ptr<Query> owned(&query);
     std::uint64_t answers = 0;
     queries_--;
+    keys_under_way_ -= query.keys.size();
     waiting_ = 0; // the keys can go now
     std::vector<std::coroutine_handle<>> ready;
     auto end = [&](std::size_t n) {
@@ -388,7 +367,7 @@ void Table::answered(Query& query, int error) {
             item.value_bytes = le32toh(found.value_bytes);
             item.value.assign(&query.result[at], value_bytes);
             if (found.elsewhere)
-                key.lookup->elsewhere[key.index] = le64toh(found.item);
+                item.elsewhere = le64toh(found.item);
             at += (value_bytes + 7) & ~std::size_t{7};
             if (place_.cache && !found.seen)
                 used_.push_back(found.item);
@@ -405,7 +384,7 @@ void Table::answered(Query& query, int error) {
         if (error || answers >> n & 1)
             end(n);
         else
-            keys_.push_back(key); // the result had no room for the key
+            keys_.add(key.lookup->asker, key); // the result had no room for the key
     }
     idle_.push_back(std::move(owned));
     if (used_.size() >= KV_USED_MAX) {
@@ -423,41 +402,33 @@ Detached Table::tell_used(std::vector<std::uint64_t> items) {
     std::string args(bytes_of(head));
     args.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(items[0]));
     kv_result result{};
-    remote_function what{};
-    what.offload = KV_ID;
-    what.function = KV_USED;
-    what.args = args.data();
-    what.args_bytes = args.size();
-    what.result = &result;
-    what.result_bytes = sizeof(result);
+    remote_function what = function_of(KV_USED, args, &result, sizeof(result));
     // A cache that isn't told evicts the wrong items; nothing else depends on it.
     (void)co_await Run(*this, remote_op_call(&what, 0));
 }
 
-Task<std::vector<Item>> Table::find(std::vector<std::string> keys, bool values) {
+Task<std::vector<Item>> Table::look_up(Asker& asker, std::vector<std::string> keys) {
     std::vector<Item> items(keys.size());
-    std::vector<raddr_t> elsewhere(keys.size());
-    co_await Lookup{*this, keys, items, elsewhere, 0, {}};
-    for (std::size_t n = 0; n < keys.size(); n++) {
-        // A value that was replaced while it was read: where is it now?
-        for (unsigned tries = 0; values && elsewhere[n] && tries < tries_max; tries++) {
-            const int error = co_await read_value(static_cast<std::uint32_t>(keys[n].size()),
-                                                  elsewhere[n], items[n]);
-            if (error != -EAGAIN) {
-                items[n].error = error;
-                break;
-            }
-            std::vector<std::string> again{keys[n]};
-            std::vector<Item> now(1);
-            std::vector<raddr_t> where(1);
-            co_await Lookup{*this, again, now, where, 0, {}};
-            items[n] = std::move(now[0]);
-            elsewhere[n] = where[0];
-            if (tries + 1 == tries_max)
-                items[n].error = -EBUSY;
-        }
-    }
+    co_await Lookup{*this, asker, keys, items, 0, {}};
     co_return items;
+}
+
+Task<Item> Table::fetch(Asker& asker, std::string key, Item item) {
+    for (unsigned tries = 0; item.elsewhere && tries < tries_max; tries++) {
+        const int error =
+            co_await read_value(static_cast<std::uint32_t>(key.size()), item.elsewhere, item);
+        if (error != -EAGAIN) {
+            item.error = error;
+            co_return item;
+        }
+        // The value was replaced while it was read: where is it now?
+        std::vector<std::string> again{key};
+        std::vector<Item> now = co_await look_up(asker, std::move(again));
+        item = std::move(now[0]);
+    }
+    if (item.elsewhere)
+        item.error = -EBUSY;
+    co_return item;
 }
 
 // The value, then the version. -EAGAIN: it was another one by then.
@@ -503,24 +474,18 @@ Task<int> Table::transfer(raddr_t item, std::uint32_t key_bytes, char* value,
 
 // As many as the arguments take in a CALL; a CALL that isn't full waits while others are under way.
 void Table::send_sets() {
-    std::size_t at = 0;
-    while (at < sets_.size()) {
-        std::size_t bytes = sizeof(kv_sets_args), end = at;
-        while (end < sets_.size() && end - at < 64 &&
-               bytes + sets_[end]->bytes() <= REMOTE_ARGS_BYTES_MAX)
-            bytes += sets_[end++]->bytes();
-        if (end == sets_.size() && batches_ >= partial_max)
-            break;
+    auto fits = [&](std::size_t count, std::size_t bytes) {
+        return count <= 64 && sizeof(kv_sets_args) + bytes <= REMOTE_ARGS_BYTES_MAX;
+    };
+    while (sets_.size() && sets_under_way_ < under_way_max &&
+           (batches_ < partial_max || !fits(sets_.size(), sets_bytes_))) {
         auto batch = std::make_unique<Batch>(*this);
-        kv_sets_args head{};
-        head.table = htole64(place_.address);
-        head.now_s = htole32(now_s_);
-        head.count = static_cast<std::uint8_t>(end - at);
-        char* to = batch->args.data();
+        char* to = batch->args.data() + sizeof(kv_sets_args);
         auto put = [&](std::string_view text) { to = std::ranges::copy(text, to).out; };
-        put(bytes_of(head));
-        for (; at < end; at++) {
-            const Change& what = sets_[at]->what;
+        std::size_t bytes = 0;
+        while (sets_.size() && fits(batch->sets.size() + 1, bytes + sets_.next()->bytes())) {
+            Set* set = sets_.take();
+            const Change& what = set->what;
             kv_sets_item item{};
             item.flags = htole32(what.flags);
             item.expiry_s = htole32(what.expiry_s);
@@ -529,21 +494,24 @@ void Table::send_sets() {
             put(bytes_of(item));
             put(what.key);
             put(what.value);
-            batch->sets.push_back(sets_[at]);
+            bytes += set->bytes();
+            batch->sets.push_back(set);
         }
-        batch->function.offload = KV_ID;
-        batch->function.function = KV_SETS;
-        batch->function.args = batch->args.data();
-        batch->function.args_bytes = bytes;
-        batch->function.result = &batch->result;
-        batch->function.result_bytes = sizeof(batch->result);
+        sets_bytes_ -= bytes;
+        kv_sets_args head{};
+        head.table = htole64(place_.address);
+        head.now_s = htole32(now_s_);
+        head.count = static_cast<std::uint8_t>(batch->sets.size());
+        std::memcpy(batch->args.data(), &head, sizeof(head));
+        batch->function = function_of(KV_SETS, {batch->args.data(), sizeof(head) + bytes},
+                                      &batch->result, sizeof(batch->result));
         batches_++;
+        sets_under_way_ += batch->sets.size();
         // ended() takes the batch back.
         Batch* raw = batch.release();
         begin(remote_op_call(&raw->function,
                              reinterpret_cast<std::uint64_t>(static_cast<Operation*>(raw))));
     }
-    sets_.erase(sets_.begin(), sets_.begin() + static_cast<std::ptrdiff_t>(at));
     waiting_sets_ = sets_.size();
 }
 
@@ -551,6 +519,7 @@ void Table::stored(Batch& batch, int error) {
     const std::unique_ptr<Batch> owned(&batch);
     const std::uint64_t bits = error ? 0 : le64toh(batch.result.number);
     batches_--;
+    sets_under_way_ -= batch.sets.size();
     waiting_sets_ = 0; // the sets can go now
     for (std::size_t n = 0; n < batch.sets.size(); n++) {
         batch.sets[n]->error = error;
@@ -560,8 +529,7 @@ void Table::stored(Batch& batch, int error) {
 }
 
 kv_args Table::args_of(const Change& what) const {
-    kv_args args{};
-    args.table = htole64(place_.address);
+    kv_args args = args_at(place_.address);
     args.now_s = htole32(now_s_);
     args.version = htole64(what.version);
     args.expiry_s = htole32(what.expiry_s);
@@ -575,27 +543,21 @@ Task<Changed> Table::call(kv_function function, kv_args args, std::string_view k
                           std::string_view data) {
     std::array<char, REMOTE_ARGS_BYTES_MAX> bytes;
     kv_result result{};
-    std::memcpy(bytes.data(), &args, sizeof(args));
-    std::memcpy(bytes.data() + sizeof(args), key.data(), key.size());
-    std::memcpy(bytes.data() + sizeof(args) + key.size(), data.data(), data.size());
-    remote_function what{};
-    what.offload = KV_ID;
-    what.function = function;
-    what.args = bytes.data();
-    what.args_bytes = sizeof(args) + key.size() + data.size();
-    what.result = &result;
-    what.result_bytes = sizeof(result);
+    char* end = bytes.data();
+    for (std::string_view part : {bytes_of(args), key, data})
+        end = std::ranges::copy(part, end).out;
+    remote_function what = function_of(function, {bytes.data(), end}, &result, sizeof(result));
     const int error = co_await Run(*this, remote_op_call(&what, 0));
     co_return changed_of(error, result);
 }
 
-Task<Changed> Table::change(kv_function function, Change what, std::uint64_t number,
-                            const std::uint64_t* first) {
+Task<Changed> Table::change(kv_function function, Change what) {
     kv_args args = args_of(what);
-    args.number = htole64(number);
-    std::uint64_t begin = first ? htole64(*first) : 0;
-    args.value_bytes = htole32(first ? sizeof(begin) : 0);
-    co_return co_await call(function, args, what.key, first ? bytes_of(begin) : std::string_view());
+    args.number = htole64(what.number);
+    const std::uint64_t first = htole64(what.first.value_or(0));
+    args.value_bytes = htole32(what.first ? sizeof(first) : 0);
+    co_return co_await call(function, args, what.key,
+                            what.first ? bytes_of(first) : std::string_view());
 }
 
 Task<Changed> Table::flush() {
@@ -608,40 +570,33 @@ Task<std::pair<int, kv_stats>> Table::stats() {
     kv_stats stats{};
     const Change none;
     const kv_args args = args_of(none);
-    remote_function what{};
-    what.offload = KV_ID;
-    what.function = KV_STATS;
-    what.args = &args;
-    what.args_bytes = sizeof(args);
-    what.result = &stats;
-    what.result_bytes = sizeof(stats);
+    remote_function what = function_of(KV_STATS, bytes_of(args), &stats, sizeof(stats));
     const int error = co_await Run(*this, remote_op_query(&what, 0));
     co_return std::pair(error, stats);
 }
 
-Task<Changed> Table::store(Change what) {
-    const bool joins = what.mode >= KV_MODE_APPEND;
+bool Table::fits_call(const Change& what) {
+    return sizeof(kv_args) + what.key.size() + what.value.size() <= REMOTE_ARGS_BYTES_MAX;
+}
+
+Task<Changed> Table::store(Asker& asker, Change what) {
     if (what.value.size() > KV_VALUE_BYTES_MAX)
         co_return Changed{0, KV_TOO_LARGE, 0, 0};
     if (what.shared &&
         sizeof(kv_sets_args) + sizeof(kv_sets_item) + what.key.size() + what.value.size() <=
             REMOTE_ARGS_BYTES_MAX) {
-        Set set{*this, what};
+        Set set{*this, asker, what};
         co_await set;
         // A call of its own tells why an item wasn't stored.
         if (set.stored || set.error)
             co_return Changed{set.error, KV_OK, 0, what.value.size()};
     }
-    if (sizeof(kv_args) + what.key.size() + what.value.size() <= REMOTE_ARGS_BYTES_MAX) {
-        kv_args args = args_of(what);
-        args.value_bytes = htole32(static_cast<std::uint32_t>(what.value.size()));
-        Changed made = co_await call(KV_SET, args, what.key, what.value);
-        if (made.error || made.status != KV_TOO_LARGE || !joins)
-            co_return made;
-    }
-    if (joins)
-        co_return co_await join(std::move(what));
-    co_return co_await store_staged(what);
+    if (!fits_call(what))
+        co_return what.mode >= KV_MODE_APPEND ? Changed{0, KV_TOO_LARGE, 0, 0}
+                                              : co_await store_staged(what);
+    kv_args args = args_of(what);
+    args.value_bytes = htole32(static_cast<std::uint32_t>(what.value.size()));
+    co_return co_await call(KV_SET, args, what.key, what.value);
 }
 
 Task<Changed> Table::store_staged(const Change& what) {
@@ -668,32 +623,9 @@ Task<Changed> Table::store_staged(const Change& what) {
     publish.number = htole64(staged.number);
     publish.key_bytes = 0;
     publish.value_bytes = htole32(sizeof(version));
-    co_return co_await call(KV_PUBLISH, publish, std::string_view(), bytes_of(version));
-}
-
-// Appends or prepends here, and stores the result if nobody was faster.
-Task<Changed> Table::join(Change what) {
-    for (unsigned tries = 0; tries < tries_max; tries++) {
-        std::vector<std::string> keys{what.key};
-        std::vector<Item> items = co_await find(std::move(keys));
-        Item& old = items[0];
-        if (old.error)
-            co_return Changed{old.error, KV_OK, 0, 0};
-        if (!old.found)
-            co_return Changed{0, what.version ? KV_NOT_FOUND : KV_NOT_STORED, 0, 0};
-        if (what.version && what.version != old.version)
-            co_return Changed{0, KV_EXISTS, 0, 0};
-        Change whole;
-        whole.key = what.key;
-        whole.value = what.mode == KV_MODE_APPEND ? old.value + what.value : what.value + old.value;
-        whole.flags = old.flags;
-        whole.expiry_s = old.expiry_s;
-        whole.version = old.version;
-        Changed made = co_await store(std::move(whole));
-        if (made.error || (made.status != KV_EXISTS && made.status != KV_NOT_FOUND))
-            co_return made;
-    }
-    co_return Changed{-EBUSY, KV_OK, 0, 0};
+    Changed made = co_await call(KV_PUBLISH, publish, std::string_view(), bytes_of(version));
+    made.number = what.value.size();
+    co_return made;
 }
 
 } // namespace remora::kv

@@ -2,8 +2,8 @@
 /*
  * A client of the offload kv (offloads/kv/kv.h), for one thread. Its operations are coroutines.
  *
- *   find() ─> keys of all connections ─ submit(): up to 64 in a QUERY ─> node ─ reap() ─> the
- * waiters go on store(), change() ─> a CALL each ────────────────────────────────────┘
+ *   look_up() ─> keys of all connections ─ submit(): up to 64 in a QUERY ─> node ─ reap() ─> the
+ * waiters go on store(), change() ─> a CALL each ────────────────────────────────────────┘
  */
 #pragma once
 
@@ -11,7 +11,9 @@
 #include <coroutine>
 #include <cstdint>
 #include <ctime>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,7 @@
 
 #include "offloads/kv/kv.h"
 #include "remora-kv/task.hpp"
+#include "remora-kv/turns.hpp"
 
 namespace remora::kv {
 
@@ -45,6 +48,7 @@ struct Item {
     std::uint64_t version = 0;
     std::uint32_t flags = 0, expiry_s = 0, value_bytes = 0;
     std::string value;
+    raddr_t elsewhere = 0; // the value isn't here: fetch() reads it from this item
 };
 
 // The end of a change.
@@ -60,24 +64,41 @@ struct Change {
     std::uint32_t flags = 0, expiry_s = 0;
     std::uint64_t version = 0;
     kv_mode mode = KV_MODE_SET;
+    std::uint64_t number = 0;           // KV_ADD: addend
+    std::optional<std::uint64_t> first; // KV_ADD: number of a new item
     // The change can share a CALL with others; the version is then unknown.
     bool shared = false;
 };
 
 class Table {
+    struct Lookup;
+    struct Set;
+    struct Key {
+        Lookup* lookup;
+        std::size_t index;
+    };
+
 public:
+    // A user of the table, whose keys and changes take turns with others'.
+    struct Asker {
+        std::deque<Key> keys;  // to be asked for
+        std::deque<Set*> sets; // to be stored
+    };
+
     // Throws Failure.
     Table(const std::string& target, const Place& place);
     ~Table();
     Table(const Table&) = delete;
 
-    // All keys together. values: with their values.
-    Task<std::vector<Item>> find(std::vector<std::string> keys, bool values = true);
-    // KV_SET of a value of any size, in any mode.
-    Task<Changed> store(Change what);
-    // Others of kv.h's CALLs on a key. number, first: KV_ADD's.
-    Task<Changed> change(kv_function function, Change what, std::uint64_t number = 0,
-                         const std::uint64_t* first = nullptr);
+    // All keys together, up to KV_KEYS_MAX.
+    Task<std::vector<Item>> look_up(Asker& asker, std::vector<std::string> keys);
+    // The item with the value that is elsewhere, or as it is by now.
+    Task<Item> fetch(Asker& asker, std::string key, Item item);
+    // KV_SET of a value of any size. Appending and prepending: KV_TOO_LARGE, if the node can't.
+    Task<Changed> store(Asker& asker, Change what);
+    static bool fits_call(const Change& what);
+    // Others of kv.h's CALLs on a key.
+    Task<Changed> change(kv_function function, Change what);
     Task<Changed> flush();
     // error is negative if the node couldn't be asked.
     Task<std::pair<int, kv_stats>> stats();
@@ -86,6 +107,8 @@ public:
     // whose operations have ended.
     void submit();
     void reap();
+    // Bytes of a key's answer, on average.
+    std::size_t entry_bytes() const { return entry_bytes_; }
     // Was something begun since submit()?
     bool has_begun() const {
         return keys_.size() > waiting_ || sets_.size() > waiting_sets_ || ops_.size() > kept_;
@@ -101,19 +124,12 @@ private:
     class Operation;
     class Run;
     struct Query;
-    struct Lookup;
     struct Batch;
-    struct Set;
-    struct Key {
-        Lookup* lookup;
-        std::size_t index;
-    };
 
     kv_args args_of(const Change& what) const;
     Task<Changed> call(kv_function function, kv_args args, std::string_view key,
                        std::string_view data);
     Task<Changed> store_staged(const Change& what);
-    Task<Changed> join(Change what);
     Task<int> transfer(raddr_t item, std::uint32_t key_bytes, char* value,
                        std::uint32_t value_bytes, bool write);
     Task<int> read_value(std::uint32_t key_bytes, raddr_t item, Item& to);
@@ -135,12 +151,13 @@ private:
     int broken_ = 0;
     std::vector<remote_op> ops_; // begun, to be submitted
     std::size_t kept_ = 0;       // number of ops_ that the queue had no room for
-    std::vector<Key> keys_;      // to be asked for
-    std::size_t waiting_ = 0;    // number of keys_ that wait for more
-    std::vector<Set*> sets_;     // to be stored
+    Turns<Asker, Key, &Asker::keys> keys_;
+    std::size_t waiting_ = 0; // number of keys_ that wait for more
+    Turns<Asker, Set*, &Asker::sets> sets_;
     std::size_t waiting_sets_ = 0;
-    unsigned batches_ = 0; // under way
-    unsigned queries_ = 0; // under way
+    std::size_t sets_bytes_ = 0;         // in a CALL's arguments
+    unsigned batches_ = 0, queries_ = 0; // under way
+    std::size_t sets_under_way_ = 0, keys_under_way_ = 0;
     std::vector<std::unique_ptr<Query>> idle_;
     std::vector<std::uint64_t> used_; // items that were read, and aren't marked
 };

@@ -19,6 +19,8 @@ namespace remora::kv {
 namespace {
 
 constexpr std::uint32_t second_us = 1'000'000;
+// While others wait for memory, a client that holds much of it has to read or send by this time.
+constexpr std::uint32_t stalled_s = 20;
 
 } // namespace
 
@@ -27,6 +29,7 @@ Worker::Worker(Shared& all, Counts& mine, const std::string& target, const Place
     : shared(all),
       counts(mine),
       table(target, place),
+      budget(all.buffers_bytes / all.threads, all.connections_max),
       listener(listener_fd),
       poll(epoll_create1(EPOLL_CLOEXEC)) {
     if (!poll)
@@ -77,8 +80,7 @@ void Worker::accept_all() {
         (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
         const int number = fd.get();
         auto connection = std::make_shared<Connection>(*this, std::move(fd));
-        connection->events = EPOLLIN;
-        watch(number, EPOLLIN, false);
+        watch_connection(*connection);
         connections.emplace(number, std::move(connection));
         Counts::add(counts.open);
     }
@@ -86,16 +88,51 @@ void Worker::accept_all() {
 
 void Worker::end(const std::shared_ptr<Connection>& connection) {
     // Commands under way keep the object, and its descriptor with it.
-    epoll_ctl(poll.get(), EPOLL_CTL_DEL, connection->fd(), nullptr);
+    if (connection->events)
+        epoll_ctl(poll.get(), EPOLL_CTL_DEL, connection->fd(), nullptr);
     shutdown(connection->fd(), SHUT_RDWR);
     if (connections.erase(connection->fd()))
         Counts::add(counts.open, -1);
+    connection->leave();
+}
+
+// A socket that waits for nothing isn't in the set: else epoll would tell again and again that its
+// peer has gone.
+void Worker::watch_connection(Connection& connection) {
+    const std::uint32_t events =
+        (connection.wants_to_read() ? EPOLLIN : 0U) | (connection.wants_to_write() ? EPOLLOUT : 0U);
+    if (!events && connection.events)
+        epoll_ctl(poll.get(), EPOLL_CTL_DEL, connection.fd(), nullptr);
+    else if (events && connection.events != events)
+        watch(connection.fd(), events, connection.events.has_value());
+    connection.events = events ? std::optional(events) : std::nullopt;
+}
+
+void Worker::resume_paused() {
+    if (paused.empty() || !budget.take_freed())
+        return;
+    for (const auto& each : paused) {
+        each->unpause();
+        wake(each);
+    }
+    paused.clear();
+}
+
+void Worker::end_stalled() {
+    if (paused.empty() || looked_s == table.now_s())
+        return;
+    looked_s = table.now_s();
+    auto bytes = [](const auto& each) { return each.second->stalled_bytes(stalled_s); };
+    const auto worst = std::ranges::max_element(connections, {}, bytes);
+    if (worst != connections.end() && bytes(*worst))
+        end(std::shared_ptr(worst->second));
 }
 
 // Commands that end in here wake their connections, which go on at once.
 void Worker::advance_all() {
     for (std::size_t n = 0; n < awake.size(); n++) {
         const auto connection = awake[n];
+        connection->is_awake = false;
         auto known = connections.find(connection->fd());
         if (known == connections.end() || known->second != connection)
             continue;
@@ -103,12 +140,7 @@ void Worker::advance_all() {
             end(connection);
             continue;
         }
-        const std::uint32_t events = (connection->wants_to_read() ? EPOLLIN : 0U) |
-                                     (connection->wants_to_write() ? EPOLLOUT : 0U);
-        if (events != connection->events) {
-            connection->events = events;
-            watch(connection->fd(), events, true);
-        }
+        watch_connection(*connection);
     }
     awake.clear();
 }
@@ -119,6 +151,8 @@ void Worker::run() {
         advance_all();
         table.submit();
         table.reap();
+        end_stalled();
+        resume_paused();
         if (!awake.empty() || table.has_begun())
             continue;
         if (table.broken() == -ESTALE)

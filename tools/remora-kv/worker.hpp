@@ -2,11 +2,13 @@
 // A thread: its connections, and its client of the table.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "remora-kv/budget.hpp"
 #include "remora-kv/connection.hpp"
 
 namespace remora::kv {
@@ -22,7 +24,7 @@ struct Counts {
 
 struct Shared {
     std::vector<std::unique_ptr<Counts>> counts; // by thread
-    std::uint64_t memory_bytes = 0;
+    std::size_t buffers_bytes = 0;               // of all threads
     std::uint32_t started_s = 0, connections_max = 0, threads = 0;
     int stop_fd = -1; // readable: end
     std::uint64_t sum(std::atomic<std::uint64_t> Counts::*which) const {
@@ -39,20 +41,30 @@ struct Worker {
     // Until the stop descriptor is readable. Throws Failure if the table is lost.
     void run();
     // The connection's commands might go on.
-    void wake(const std::shared_ptr<Connection>& connection) { awake.push_back(connection); }
+    void wake(const std::shared_ptr<Connection>& connection) {
+        if (!std::exchange(connection->is_awake, true))
+            awake.push_back(connection);
+    }
 
     Shared& shared;
     Counts& counts;
     Table table;
+    Budget budget;
+    std::vector<std::shared_ptr<Connection>> paused; // waiting for the budget
+    std::array<char, 65536> buffer;                  // a connection reads into it
 
 private:
     void watch(int fd, std::uint32_t events, bool again);
+    void watch_connection(Connection& connection);
     void accept_all();
     void advance_all();
     void end(const std::shared_ptr<Connection>& connection);
+    void resume_paused();
+    void end_stalled();
     void watch_queue(std::uint64_t& next_us);
 
     int listener;
+    std::uint32_t looked_s = 0; // for stalled connections
     std::uint32_t paused_s = 0; // not listened to since then, for want of descriptors
     Descriptor poll;
     int queue_fd = -1;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include <dlfcn.h>
@@ -18,15 +20,11 @@ namespace {
 constexpr std::uint64_t run_ns_max = 200 * BASE_NSEC_PER_USEC;
 constexpr std::uint64_t run_own_ns_max = 200 * BASE_NSEC_PER_USEC;
 
-constexpr rmem_run_ops run_ops{[](void* carrier, const rmem_extent* extent) -> void* {
-    auto data = static_cast<node::Host*>(carrier)->data(*extent);
-    return const_cast<std::uint8_t*>(data.data());
-}};
+// A program's start ends within so long, or fails.
+constexpr std::chrono::seconds start_max{60};
 
-void check_loaded(rmem_run_error error, const std::string& file, std::uint32_t space) {
+[[noreturn]] void fail_to_load(int error, const std::string& file, std::uint32_t space) {
     switch (error) {
-    case RMEM_RUN_OK:
-        return;
     case RMEM_RUN_FULL:
         throw Failure("{} offloads are loaded, which is the most: remove one", RMEM_RUN_OFFLOADS);
     case RMEM_RUN_EXISTS:
@@ -45,12 +43,41 @@ void check_loaded(rmem_run_error error, const std::string& file, std::uint32_t s
     }
 }
 
+// Words for the errors that remora/offload.h names.
+[[noreturn]] void fail_to_start(int error, const std::string& file, std::uint32_t space) {
+    switch (error) {
+    case -ENODEV:
+        throw Failure("{} needs persistent memory, and space {} has none: start remora-node with "
+                      "--memory-file {}=FILE",
+                      file, space, space);
+    case -EPROTONOSUPPORT:
+        throw Failure("the memory file of space {} has another format, or another version of it, "
+                      "than {} knows: name another file",
+                      space, file);
+    case -EUCLEAN:
+        throw Failure("the memory file of space {} was made with another size, or is damaged: "
+                      "restore it, or name another file",
+                      space);
+    case -ENOLINK:
+        throw Failure("{} calls another node, and has no link of that name: give its --link "
+                      "NAME=TARGET",
+                      file);
+    case -ETIMEDOUT:
+        throw Failure("{}: a node that it calls doesn't answer, or has no such program: load it "
+                      "there first",
+                      file);
+    default:
+        throw Failure("{} can't start for space {}: {}: its README has the reasons", file, space,
+                      std::strerror(-error));
+    }
+}
+
 } // namespace
 
 struct Calls::Table {
-    explicit Table(node::Host& host)
-        : memory(rmem_run_bytes(host.core()) / sizeof(Line) + 1), from(RMEM_RUN_CALLS) {
-        rmem_run_init(&core, host.core(), &run_ops, &host, memory.data());
+    explicit Table(Calls& calls)
+        : memory(rmem_run_bytes(calls.host_.core()) / sizeof(Line) + 1), from(RMEM_RUN_CALLS) {
+        rmem_run_init(&core, calls.host_.core(), &run_ops, &calls, memory.data());
     }
 
     struct alignas(64) Line {
@@ -65,7 +92,31 @@ struct Calls::Table {
     std::vector<From> from; // by the calls' index
 };
 
-Calls::Calls(node::Host& host) : host_(host) {}
+constexpr rmem_run_ops Calls::run_ops{
+    [](void* carrier, const rmem_extent* extent) -> void* {
+        auto data = static_cast<Calls*>(carrier)->host_.data(*extent);
+        return const_cast<std::uint8_t*>(data.data());
+    },
+    [](void* carrier, void* at, u64 bytes) {
+        static_cast<Calls*>(carrier)->host_.file()->persist(at, bytes);
+        return 0;
+    },
+    [](void* carrier) {
+        node::MemoryFile* file = static_cast<Calls*>(carrier)->host_.file();
+        return !file || file->drain() ? 0 : -EIO;
+    },
+    [](void* carrier, rmem_call* call, u64 key) {
+        return static_cast<Calls*>(carrier)->key_lock(call, key);
+    },
+    [](void* carrier, rmem_call* call, const char* link, u32 function, const void* args,
+       u32 bytes) {
+        return static_cast<Calls*>(carrier)->forward(call, link, function, args, bytes);
+    },
+    [](void* carrier, rmem_call* call, void* answer) {
+        return static_cast<Calls*>(carrier)->forwarded(call, answer);
+    }};
+
+Calls::Calls(node::Host& host, std::function<void()> poke) : host_(host), poke_(std::move(poke)) {}
 Calls::~Calls() = default;
 
 void Calls::Closing::operator()(void* handle) const {
@@ -75,14 +126,15 @@ void Calls::Closing::operator()(void* handle) const {
 Calls::Table& Calls::table() {
     std::lock_guard lock(lock_);
     if (!table_)
-        table_ = std::make_unique<Table>(host_);
+        table_ = std::make_unique<Table>(*this);
     return *table_;
 }
 
 // ---- programs ----
 
 void Calls::load(const std::string& file, std::uint32_t space, std::uint32_t budget_us,
-                 const std::vector<std::uint32_t>& clients) {
+                 const std::vector<std::uint32_t>& clients, const OpenLinks& links,
+                 const std::function<void()>& between) {
     if (file.find('/') == std::string::npos)
         throw Failure("'{}' is not the path of a file: write ./{}", file, file);
     Handle handle(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL));
@@ -93,17 +145,69 @@ void Calls::load(const std::string& file, std::uint32_t space, std::uint32_t bud
         throw Failure("{} is no offload: it has no symbol rmem_offload", file);
     rmem_run& core = table().core;
     space_gone();
+    Links opened;
+    if (links)
+        opened = links([this](Forward& forward, int error, const void* answer) {
+            forward_ended(forward, error, answer);
+        });
+    int loaded = 0;
     host_.with_spaces([&] {
         std::lock_guard lock(lock_);
-        check_loaded(rmem_run_load(&core, ops, space, budget_us, clients.data(),
-                                   static_cast<u32>(clients.size())),
-                     file, space);
+        loaded = rmem_run_load(&core, ops, space, budget_us, clients.data(),
+                               static_cast<u32>(clients.size()));
+        if (loaded >= 0)
+            core.offload[loaded].leaves = ops->start; // admits no call before that has ended
     });
-    for (const rmem_run_offload& each : core.offload) {
-        Handle& place = handle_[&each - core.offload];
-        if (each.ops == ops && !place) // the file can be loaded for several spaces
-            place = std::move(handle);
+    if (loaded < 0)
+        fail_to_load(loaded, file, space);
+    const auto place = static_cast<u32>(loaded);
+    handle_[place] = std::move(handle);
+    links_[place] = std::move(opened);
+    if (!ops->start)
+        return;
+    if (int error = start(core.offload[place], between)) {
+        leave(place, true);
+        fail_to_start(error, file, space);
     }
+    std::lock_guard lock(lock_);
+    core.offload[place].leaves = false;
+}
+
+// A call of no client, in this thread. While it waits, the others' calls go on. No other call of
+// its offload runs, so it waits for forwards alone.
+int Calls::start(rmem_run_offload& offload, const std::function<void()>& between) {
+    const auto call = std::make_unique<rmem_call>();
+    const auto deadline = std::chrono::steady_clock::now() + start_max;
+    rmem_run_start_init(&table_->core, &offload, call.get());
+    int error = RMEM_AGAIN;
+    while (error == RMEM_AGAIN && std::chrono::steady_clock::now() < deadline) {
+        {
+            std::lock_guard stepping(stepping_);
+            error = rmem_run_start_step(call.get());
+        }
+        if (error == RMEM_AGAIN)
+            between();
+        std::unique_lock lock(lock_);
+        if (call->parks && error == RMEM_AGAIN)
+            woken_.wait_for(lock, std::chrono::milliseconds(10), [&] { return call->woken; });
+        call->woken = false;
+    }
+    std::lock_guard stepping(stepping_);
+    std::lock_guard lock(lock_);
+    let_go(call.get());
+    return error == RMEM_AGAIN ? -ETIMEDOUT : error;
+}
+
+// False: calls of it run. Their forwards might not have ended when it is gone.
+bool Calls::leave(u32 place, bool stop) {
+    {
+        std::lock_guard lock(lock_);
+        if (!rmem_run_unload(&table_->core, place, stop))
+            return false;
+    }
+    links_[place].clear();
+    handle_[place].reset();
+    return true;
 }
 
 void Calls::space_gone() {
@@ -114,27 +218,19 @@ void Calls::space_gone() {
         host_.with_spaces([&] {
             std::lock_guard lock(lock_);
             place = rmem_run_dead(&table_->core);
-            if (place < RMEM_RUN_OFFLOADS)
-                rmem_run_unload(&table_->core, &table_->core.offload[place], false);
         });
-        if (place < RMEM_RUN_OFFLOADS)
-            handle_[place].reset();
-    } while (place < RMEM_RUN_OFFLOADS);
+    } while (place < RMEM_RUN_OFFLOADS && leave(place, false));
 }
 
 void Calls::remove(const std::string& name, std::uint32_t space,
                    const std::function<void()>& between) {
-    for (rmem_run_offload& each : table().core.offload) {
+    const rmem_run& core = table().core;
+    for (u32 place = 0; place < RMEM_RUN_OFFLOADS; place++) {
+        const rmem_run_offload& each = core.offload[place];
         if (!each.ops || name != each.ops->name || each.place.space != space)
             continue;
-        unsigned tries = 0;
-        auto gone = [&] {
-            std::lock_guard lock(lock_);
-            return rmem_run_unload(&table_->core, &each, tries++ >= RMEM_RUN_UNLOAD_TRIES);
-        };
-        while (!gone())
+        for (unsigned tries = 0; !leave(place, tries >= RMEM_RUN_UNLOAD_TRIES); tries++)
             between();
-        handle_[&each - table_->core.offload].reset();
         return;
     }
     throw Failure("space {} has no offload {}: 'remora node offload list' has them", space, name);
@@ -156,6 +252,80 @@ std::vector<OffloadReport> Calls::list() {
                            each.used_ns});
     }
     return reports;
+}
+
+// ---- locks and forwards ----
+
+int Calls::key_lock(rmem_call* call, std::uint64_t key) {
+    const int error = locks_.lock(call, key);
+    if (error == -EAGAIN)
+        rmem_run_park(call);
+    return error;
+}
+
+int Calls::forward(rmem_call* call, const char* link, std::uint32_t function, const void* args,
+                   std::uint32_t bytes) {
+    const Links& links = links_[call->offload - table_->core.offload];
+    const auto found = links.find(link);
+    if (found == links.end())
+        return -ENOLINK;
+    if (bytes > RMEM_FORWARD_BYTES_MAX || function >= RMEM_FUNCTIONS_MAX)
+        return -EINVAL;
+    auto& forwards = forwards_[call];
+    if (forwards.size() == RMEM_FORWARDS_MAX)
+        return -ENOSPC;
+    auto made = std::make_shared<Forward>();
+    made->call = call;
+    made->offload = call->offload->ops->id;
+    made->function = function;
+    const auto* from = static_cast<const std::uint8_t*>(args);
+    made->args.assign(from, from + bytes);
+    forwards.push_back(made);
+    found->second->send(std::move(made));
+    return 0;
+}
+
+int Calls::forwarded(rmem_call* call, void* answer) {
+    auto& forwards = forwards_[call];
+    if (forwards.empty())
+        return -ENOENT;
+    const std::shared_ptr<Forward> oldest = forwards.front();
+    {
+        std::lock_guard lock(lock_);
+        if (!oldest->done) {
+            rmem_run_park(call);
+            return -EAGAIN;
+        }
+    }
+    forwards.pop_front();
+    std::ranges::copy(oldest->answer, static_cast<std::uint8_t*>(answer));
+    return oldest->error;
+}
+
+// In the link's thread.
+void Calls::forward_ended(Forward& forward, int error, const void* answer) {
+    {
+        std::lock_guard lock(lock_);
+        if (!forward.call)
+            return;
+        forward.done = true;
+        forward.error = error;
+        std::memcpy(forward.answer.data(), answer, forward.answer.size());
+        rmem_run_wake(&table_->core, forward.call);
+    }
+    woken_.notify_all();
+    poke_();
+}
+
+// The call has ended. stepping_ and lock_.
+void Calls::let_go(rmem_call* call) {
+    locks_.release(call, [&](rmem_call* next) { rmem_run_wake(&table_->core, next); });
+    const auto found = forwards_.find(call);
+    if (found == forwards_.end())
+        return;
+    for (const auto& forward : found->second)
+        forward->call = nullptr;
+    forwards_.erase(found);
 }
 
 // ---- calls ----
@@ -244,6 +414,8 @@ std::optional<std::span<rmem_call*>> Calls::round(Stopwatch& watch, Round& calls
     for (rmem_call* call = rmem_run_charge(&table_->core, calls.data(), count, elapsed); call;
          call = call->next)
         calls[done++] = call;
+    for (rmem_call* call : std::span(calls).first(done))
+        let_go(call);
     return std::span(calls).first(done);
 }
 
@@ -256,19 +428,24 @@ void Calls::give(std::span<rmem_call* const> calls) {
 }
 
 void Calls::run(const End& ended) {
-    if (!any())
-        return;
-    wanted_++;
-    std::lock_guard stepping(stepping_);
-    wanted_--;
     std::vector<rmem_call*> left;
+    bool runs;
     {
         std::lock_guard lock(lock_);
+        if (!table_)
+            return;
+        rmem_run_rouse(&table_->core);
+        runs = rmem_run_any(&table_->core);
         left.swap(left_);
     }
     for (rmem_call* call : left)
         end(*call, ended);
     give(left);
+    if (!runs)
+        return;
+    wanted_++;
+    std::lock_guard stepping(stepping_);
+    wanted_--;
     Stopwatch watch;
     Round calls;
     do {

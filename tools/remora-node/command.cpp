@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "remora-node/command.hpp"
 
+#include <algorithm>
+#include <concepts>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -53,17 +55,13 @@ public:
     }
     // Empty: the member is absent.
     std::vector<std::uint32_t> numbers(const char* name) {
-        auto member = object_.find(name);
-        if (member == object_.end())
-            return {};
-        taken_.insert(name);
-        std::vector<std::uint32_t> numbers;
-        for (const json& each : member->is_array() ? *member : json::array({nullptr})) {
-            if (!each.is_number_unsigned() || each.get<std::uint64_t>() > ~std::uint32_t{0})
-                throw Misuse("\"{}\" is not a list of numbers of 32 bits", name);
-            numbers.push_back(each.get<std::uint32_t>());
-        }
-        return numbers;
+        return list<std::uint32_t>(name, "numbers of 32 bits", [](const json& each) {
+            return each.is_number_unsigned() && each.get<std::uint64_t>() <= ~std::uint32_t{0};
+        });
+    }
+    std::vector<std::string> texts(const char* name) {
+        return list<std::string>(name, "strings",
+                                 [](const json& each) { return each.is_string(); });
     }
     bool flag(const char* name) {
         auto member = object_.find(name);
@@ -81,6 +79,17 @@ public:
     }
 
 private:
+    template <typename T>
+    std::vector<T> list(const char* name, const char* of, std::predicate<const json&> auto is_one) {
+        auto member = object_.find(name);
+        if (member == object_.end())
+            return {};
+        taken_.insert(name);
+        if (!member->is_array() || !std::ranges::all_of(*member, is_one))
+            throw Misuse("\"{}\" is not a list of {}", name, of);
+        return member->get<std::vector<T>>();
+    }
+
     json object_;
     std::set<std::string> taken_;
 };
@@ -124,12 +133,14 @@ Command parse_command(std::string_view line) {
             members.number("quota_bytes", std::numeric_limits<std::uint64_t>::max(), true);
         command.read_only_of =
             static_cast<std::uint32_t>(members.number("read_only_of", id_max, true));
+        command.sealed_only = members.flag("sealed_only");
         if (command.quota_bytes && command.read_only_of)
             throw Misuse("a quota is for spaces that allocate: not with read_only_of");
     }
     if (loads) {
         command.offload = members.text("file");
         command.clients = members.numbers("clients");
+        command.links = members.texts("links");
         command.budget_us =
             static_cast<std::uint32_t>(members.number("budget_us", RMEM_BUDGET_US_MAX, true));
     }

@@ -28,11 +28,13 @@ struct Command {
     Key key;
     std::uint64_t quota_bytes;  // 0: none
     std::uint32_t read_only_of; // 0: not a view
+    bool sealed_only;           // the space's clients have to seal
     bool force;
     std::uint64_t from;  // address
     std::string offload; // file, or name
     std::vector<std::uint32_t> clients;
-    std::uint32_t budget_us; // 0: the program's own
+    std::uint32_t budget_us;        // 0: the program's own
+    std::vector<std::string> links; // NAME=TARGET
 };
 
 // Throws Misuse, which says why the request is wrong.

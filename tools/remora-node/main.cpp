@@ -8,6 +8,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -17,6 +18,8 @@
 
 #include "common/control.hpp"
 #include "common/control_server.hpp"
+#include "common/program.hpp"
+#include "remora-node/notify.hpp"
 #include "remora-node/operator.hpp"
 #include "remora-node/options.hpp"
 #include "remora-node/running.hpp"
@@ -71,15 +74,12 @@ void print(const NodeReport& report) {
 }
 
 void say_ready(const Options& options, std::uint16_t port) {
-    say(STDOUT_FILENO, fmt::format("remora-node: ready on port {}, lending {} in {} spaces\n", port,
-                                   size_text(options.config.pages << options.config.page_shift),
-                                   options.spaces.size()));
-    if (!options.ready_fd)
-        return;
-    std::string text = fmt::format("{}\n", port);
-    Descriptor fd(*options.ready_fd);
-    if (write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-        throw Failure("can't write to --ready-fd {}: {}", fd.get(), std::strerror(errno));
+    say(STDOUT_FILENO,
+        fmt::format("remora-node: ready on port {}, lending {} in {} space{}\n", port,
+                    size_text(options.config.pages << options.config.page_shift),
+                    options.spaces.size(), options.spaces.size() == 1 ? "" : "s"));
+    tell_port(options.ready_fd, port);
+    notify("READY=1");
 }
 
 // An event source of the first thread. ready() is called when fd is readable; false: end the loop.
@@ -124,9 +124,9 @@ void add_spaces(Node& node, const Options& options) {
     for (const SpaceOption& space : options.spaces) {
         Key key = key_read_warning(space.key_file, "remora-node");
         if (space.read_only_of)
-            node.add_view(space.id, key, space.read_only_of);
+            node.add_view(space.id, key, space.read_only_of, space.sealed_only);
         else
-            node.add_space(space.id, key, space.quota_bytes);
+            node.add_space(space.id, key, space.quota_bytes, space.sealed_only);
     }
     if (options.spaces.empty())
         warn("remora-node: warning: no --space: nobody can use this node before "
@@ -154,6 +154,17 @@ void answer_operator(Control& control, Operator& oper) {
     });
 }
 
+std::uint64_t page_bytes(const rmem_node_config& config) {
+    return std::uint64_t{1} << config.page_shift;
+}
+
+void say_file(const Options& options, const node::MemoryFile& file) {
+    say(STDOUT_FILENO,
+        fmt::format("remora-node: space {} has {} of {}, made durable by {}\n",
+                    options.memory_file_space, size_text(file.bytes()), options.memory_file,
+                    file.is_direct() ? "the processor: persistent memory" : "msync(): a file"));
+}
+
 // How long a node that ends tells its clients so.
 constexpr int farewell_ms = 200;
 
@@ -176,8 +187,22 @@ void serve(const Options& options) {
     std::unique_ptr<StatusSocket> status;
     if (!options.status_socket.empty())
         status = std::make_unique<StatusSocket>(options.status_socket);
-    Node node(seeded(options.config), options.lock, threads_of(transports));
+    std::optional<node::MemoryFile> file;
+    rmem_node_config config = seeded(options.config);
+    if (!options.memory_file.empty()) {
+        file.emplace(options.memory_file, options.memory_file_bytes, page_bytes(config));
+        config.persistent_pages = file->bytes() >> config.page_shift;
+        config.pages += config.persistent_pages;
+        if (config.pages > RMEM_NODE_PAGES_MAX)
+            throw Misuse("{} has too many pages of {}: raise --page", options.memory_file,
+                         size_text(page_bytes(config)));
+    }
+    Node node(config, options.lock, threads_of(transports), file ? &*file : nullptr);
     add_spaces(node, options);
+    if (file) {
+        node.add_persistent(options.memory_file_space);
+        say_file(options, *file);
+    }
     if (!node::shield_from_oom_killer())
         warn("remora-node: warning: not shielded from the OOM killer: that needs "
              "CAP_SYS_RESOURCE");
@@ -221,6 +246,7 @@ void serve(const Options& options) {
     Running<SlowWorker> slow(node); // ends before those whose outboxes it uses
     say_ready(options, port);
     keep_watch(watches);
+    notify("STOPPING=1");
     say_farewell(node, signals);
 }
 
@@ -237,15 +263,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);
-    auto complain = [](int code, const char* text) {
-        remora::warn("remora-node: {}", text);
-        return code;
-    };
-    try {
-        return remora::daemon::run(argc, argv);
-    } catch (const remora::Misuse& misuse) {
-        return complain(2, misuse.what());
-    } catch (const std::exception& failure) {
-        return complain(1, failure.what());
-    }
+    return remora::run_program("remora-node", [&] { return remora::daemon::run(argc, argv); });
 }

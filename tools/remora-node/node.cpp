@@ -32,6 +32,15 @@ bool may_refer(const rmem_head& head, std::span<const std::uint8_t> data) {
     return head.integrity == RMEM_LINK && data.size() >= piece_bytes_least;
 }
 
+rmem_node_config sealing(rmem_node_config config, const Cipher& cipher) {
+    config.cipher = &cipher.core();
+    return config;
+}
+
+std::uint8_t required(bool sealed_only) {
+    return sealed_only ? RMEM_SEALED : 0;
+}
+
 void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
     switch (error) {
     case RMEM_SPACE_OK:
@@ -67,20 +76,30 @@ struct Node::Request {
     const Path& path;
     Outbox& outbox;
     const base_siphash_key* key = nullptr;   // null: the request is plain
+    const rmem_seal_keys* seal = nullptr;    // of the request's session, if that is sealed
     const rmem_head* head = nullptr;         // of the message that is dealt with
     std::span<const std::uint8_t> payload{}; // of that message
     std::uint32_t limit_bytes = 0;           // of a datagram with an answer to it
 };
 
-Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads)
-    : host_(config, lock_memory), threads_(threads + 1) {}
+Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads,
+           node::MemoryFile* file)
+    : host_(sealing(config, cipher_), lock_memory, "--memory", file), threads_(threads + 1) {}
 
-void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes) {
-    check_added(host_.add_space(id, key.data(), quota_bytes), id, 0);
+void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes,
+                     bool sealed_only) {
+    check_added(host_.add_space(id, key.data(), quota_bytes, required(sealed_only)), id, 0);
 }
 
-void Node::add_view(std::uint32_t id, const Key& key, std::uint32_t base) {
-    check_added(host_.add_view(id, key.data(), base), id, base);
+void Node::add_view(std::uint32_t id, const Key& key, std::uint32_t base, bool sealed_only) {
+    check_added(host_.add_view(id, key.data(), base, required(sealed_only)), id, base);
+}
+
+void Node::add_persistent(std::uint32_t id) {
+    if (!host_.add_persistent(id, RMEM_PERSISTENT_ADDR))
+        throw Failure("space {} of --memory-file isn't there, or is a view, or has too small a "
+                      "quota: give it by --space",
+                      id);
 }
 
 void Node::del_space(std::uint32_t id, bool force, const node::Host::Between& between) {
@@ -91,6 +110,8 @@ void Node::del_space(std::uint32_t id, bool force, const node::Host::Between& be
     switch (error) {
     case RMEM_SPACE_OK:
         return;
+    case RMEM_SPACE_PERSISTENT:
+        throw Failure("space {} has a memory file: stop the node, and start it without", id);
     case RMEM_SPACE_VIEWED:
         throw Failure("space {} has read-only views: delete them first", id);
     case RMEM_SPACE_BUSY:
@@ -108,8 +129,10 @@ void Node::del_space(std::uint32_t id, bool force, const node::Host::Between& be
 std::vector<SpaceReport> Node::spaces() {
     std::vector<SpaceReport> reports;
     for (const node::Host::SpaceUsage& space : host_.spaces())
-        reports.push_back(
-            {space.id, space.promised_bytes, space.quota_bytes, space.regions, space.base});
+        reports.push_back({space.id, space.promised_bytes, space.quota_bytes, space.regions,
+                           space.base, space.calls_ns, space.traffic.operations,
+                           space.traffic.read_bytes, space.traffic.written_bytes,
+                           space.required == RMEM_SEALED});
     return reports;
 }
 
@@ -133,6 +156,7 @@ void Node::retire() {
 
 void Node::enter(unsigned int thread) {
     std::atomic<std::uint64_t>& passes = threads_[thread].passes;
+    threads_[thread].sealing->salted = false;
     // Release: has_passed() can miss the value of leave(), and sees this one.
     passes.store(passes.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     // Pairs with begin_grace(): a thread that it doesn't see as entered sees the tables without the
@@ -175,16 +199,26 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
     Request request{thread, counters, now_ns, path, outbox};
     if (path.plain && !datagram.empty() && datagram[0] == RMEM_PLAIN)
         return handle_plain(request, datagram);
+    const bool sealed = datagram.size() >= RMEM_HDR_BYTES && rmem_wire_is_sealed(datagram.data());
+    if (sealed && !unseal(request, datagram))
+        return;
     rmem_datagram in;
+    const auto bytes = static_cast<u32>(datagram.size());
     rmem_wire_verdict verdict =
-        rmem_datagram_open(&in, datagram.data(), static_cast<u32>(datagram.size()), false);
+        sealed ? rmem_datagram_open_unsealed(&in, datagram.data(), bytes, false)
+               : rmem_datagram_open(&in, datagram.data(), bytes, false);
     if (verdict != RMEM_WIRE_GOOD)
         return counters.add(count_wire + verdict);
-    request.key = rmem_node_key(host_.core(), in.head.space);
-    if (!request.key)
-        return counters.add(count_drop_space);
-    if (!rmem_datagram_verifies(&in, request.key, datagram.data()))
-        return counters.add(count_wire + RMEM_WIRE_TAG);
+    if (!sealed) {
+        // Nothing is sealed in rings.
+        if (in.head.clear && path.plain)
+            return counters.add(count_wire + RMEM_WIRE_MALFORMED);
+        request.key = rmem_node_key(host_.core(), in.head.space);
+        if (!request.key)
+            return counters.add(count_drop_space);
+        if (!rmem_datagram_verifies(&in, request.key, datagram.data()))
+            return counters.add(count_wire + RMEM_WIRE_TAG);
+    }
     request.head = &in.head;
     while (rmem_datagram_step(&in, datagram.data())) {
         request.payload = datagram.subspan(in.payload_offset, in.payload_bytes);
@@ -193,6 +227,45 @@ void Node::handle(unsigned int thread, std::uint64_t now_ns, std::span<const std
     // Without a thread for them, calls end here.
     while (!slow_ && calls_.any())
         calls_.run([&](const Calls::Ended& ended) { end_call(thread, ended, outbox); });
+}
+
+// The datagram's header and plaintext instead of it. False: it is dropped, or answered.
+bool Node::unseal(Request& request, std::span<const std::uint8_t>& datagram) {
+    Sealing& sealing = *threads_[request.thread].sealing;
+    const auto bytes = static_cast<u32>(datagram.size());
+    rmem_head head;
+    u32 messages;
+    auto drop = [&](unsigned int counter) {
+        request.counters.add(counter);
+        return false;
+    };
+    if (!rmem_seal_fits(bytes) || request.path.plain ||
+        rmem_wire_parse_hdr(datagram.data(), &head, &messages) != RMEM_WIRE_GOOD)
+        return drop(count_wire + RMEM_WIRE_MALFORMED);
+    request.key = rmem_node_key(host_.core(), head.space);
+    if (!request.key)
+        return drop(count_drop_space);
+    if (!rmem_seal_hdr_verifies(datagram.data(), request.key))
+        return drop(count_wire + RMEM_WIRE_TAG);
+    if (!rmem_node_keys(host_.core(), &head, &sealing.keys)) {
+        notify(request, head);
+        return false;
+    }
+    if (!rmem_seal_open(&sealing.cipher.core(), &sealing.keys.from_client, datagram.data(), bytes,
+                        sealing.plain.data()))
+        return drop(count_wire + RMEM_WIRE_SEAL);
+    request.seal = &sealing.keys;
+    datagram = std::span(sealing.plain).first(bytes - RMEM_SEAL_BYTES);
+    return true;
+}
+
+// Tells a client whose keys are gone that its session is.
+void Node::notify(Request& request, const rmem_head& head) {
+    rmem_head notice;
+    rmem_node_notice(host_.core(), &head, &notice);
+    request.counters.add(count_reason + (notice.status == RMEM_REBOOTED ? RMEM_NODE_REBOOTED
+                                                                        : RMEM_NODE_NO_SESSION));
+    answer_alone(request, notice, nullptr);
 }
 
 // Only this client can have written it; that its session is this client's, the core sees to.
@@ -288,8 +361,13 @@ Reply& Node::datagram_for(Request& request, rmem_head& head) {
     reply.founds = 0;
     reply.copied_bytes = 0;
     reply.pieces = 0;
-    open = {&reply, request.path, head, {}, {}};
+    open = {&reply, request.path, head, {}, {}, nullptr, nullptr};
     base_siphash_init(&open.hash, request.key);
+    if (request.seal) {
+        reply.key = request.seal->from_node;
+        open.sealing = threads_[request.thread].sealing.get();
+        open.space_key = request.key;
+    }
     rmem_bundle_joins(&open.bundle, request.limit_bytes, &head);
     return reply;
 }
@@ -330,6 +408,8 @@ void Node::answer_found(Request& request, rmem_answer& decision) {
     Reply& out = datagram_for(request, decision.reply);
     rmem_found& found = out.found[out.founds++] = decision.found;
     out.data[out.pieces] = {reinterpret_cast<const std::uint8_t*>(&found), sizeof(found)};
+    if (request.seal)
+        out.data[out.pieces] = out.copy(out.data[out.pieces]);
     add(request, out, decision.reply, 1);
 }
 
@@ -350,6 +430,7 @@ void Node::answer_data(Request& request, rmem_execute_data& data) {
         });
     Reply& out = datagram_for(request, head);
     std::span pieces = std::span(out.data).subspan(out.pieces);
+    const std::size_t copied_before = out.copied_bytes;
     std::size_t count = 0;
     while (rmem_execute_next(&data)) {
         for (const rmem_extent& extent : std::span(decision.extent, decision.extents)) {
@@ -368,6 +449,7 @@ void Node::answer_data(Request& request, rmem_execute_data& data) {
     if (data.gone) {
         head.status = RMEM_FAULT;
         count = 0;
+        out.copied_bytes = copied_before;
     }
     add(request, out, head, count);
 }
@@ -384,10 +466,28 @@ void Node::add(Request& request, Reply& out, rmem_head& head, std::size_t pieces
     }
     rmem_wire_encode_msg(out.head.data() + out.head_bytes, &head);
     out.head_bytes += RMEM_MSG_BYTES;
-    if (rmem_wire_tagged_bytes(&head)) { // all of an answer's, or nothing
+    if (!request.seal && rmem_wire_tagged_bytes(&head)) { // all of an answer's, or nothing
         for (auto piece : data)
             base_siphash_update(&request.outbox.open.hash, piece.data(), piece.size());
     }
+}
+
+// The heads, and all payloads as they were copied. A datagram that can't be sealed leaves empty, so
+// that its client asks again.
+void Outbox::seal() {
+    Reply& reply = *open.reply;
+    Sealing& sealing = *open.sealing;
+    std::uint8_t* begin = reply.copied.data() + Reply::heads_room - reply.head_bytes;
+    std::memcpy(begin, reply.head.data(), reply.head_bytes);
+    const std::size_t bytes = reply.head_bytes + reply.copied_bytes;
+    sealing.salted = sealing.salted || draw_salt(sealing.salt);
+    const bool sealed =
+        sealing.salted &&
+        rmem_seal_close(&sealing.cipher.core(), open.space_key, &reply.key, sealing.salt.data(),
+                        begin, static_cast<u32>(bytes), open.bundle.messages, false);
+    reply.head_bytes = 0;
+    reply.data[0] = {begin, bytes + RMEM_SEAL_BYTES};
+    reply.pieces = sealed ? 1 : 0;
 }
 
 // ---- calls ----
@@ -431,6 +531,9 @@ void Node::end_call(unsigned int thread, const Calls::Ended& ended, Outbox& outb
     request.counters.add(count_reason + ended.answer.reason);
     if (!request.key || rmem_node_incarnation(host_.core(), head.space) != ended.call.incarnation)
         return request.counters.add(count_drop_space);
+    rmem_seal_keys keys;
+    if (!keys_for(request, head, keys))
+        return;
     if (ended.answer.action == RMEM_ACT_REPLY)
         answer_call(request, ended);
 }
@@ -465,17 +568,47 @@ void Node::slow(Request& request) {
 void Node::answer_slow(unsigned int thread, const Path& path, const base_siphash_key* key,
                        rmem_node_call& call, Outbox& outbox) {
     rmem_answer& answer = call.answer;
-    threads_[thread].counters.add(count_reason + answer.reason);
+    Request request{thread, threads_[thread].counters, 0, path, outbox};
+    request.key = key;
+    request.counters.add(count_reason + answer.reason);
     if (answer.action != RMEM_ACT_REPLY)
         return;
-    // The answer travels alone.
-    outbox.close();
-    Reply& out = outbox.add(path);
-    std::size_t bytes = rmem_wire_payload_bytes(&answer.reply);
-    answer.reply.number = next_number(thread);
-    rmem_datagram_build_one(out.head.data(), &answer.reply, key, &call.out);
+    rmem_seal_keys keys;
+    if (keys_for(request, answer.reply, keys))
+        answer_alone(request, answer.reply, &call.out);
+    else if (call.head.type == RMEM_CLOSE)
+        notify(request, call.head);
+}
+
+// The keys that seal an answer which comes late. False: its session has ended or has another name,
+// so its client takes no such answer.
+bool Node::keys_for(Request& request, const rmem_head& head, rmem_seal_keys& keys) {
+    if (head.integrity != RMEM_SEALED || head.clear)
+        return true;
+    // The last salt might be of long ago.
+    threads_[request.thread].sealing->salted = false;
+    if (!rmem_node_keys(host_.core(), &head, &keys))
+        return false;
+    request.seal = &keys;
+    return true;
+}
+
+// payload: the answer's, if it has one.
+void Node::answer_alone(Request& request, rmem_head& head, const void* payload) {
+    const std::size_t bytes = rmem_wire_payload_bytes(&head);
+    request.outbox.close();
+    if (request.seal && !head.clear) {
+        Reply& out = datagram_for(request, head);
+        if (bytes)
+            out.data[out.pieces] = out.copy({static_cast<const std::uint8_t*>(payload), bytes});
+        add(request, out, head, bytes ? 1 : 0);
+        return request.outbox.close();
+    }
+    Reply& out = request.outbox.add(request.path);
+    head.number = next_number(request.thread);
+    rmem_datagram_build_one(out.head.data(), &head, request.key, payload);
     if (bytes)
-        std::memcpy(out.head.data() + RMEM_HEADS_BYTES(1), &call.out, bytes);
+        std::memcpy(out.head.data() + RMEM_HEADS_BYTES(1), payload, bytes);
     out.head_bytes = RMEM_HEADS_BYTES(1) + bytes;
     out.pieces = 0;
 }

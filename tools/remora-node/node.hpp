@@ -3,6 +3,7 @@
  * A memory node between datagrams and answers, around node/host.hpp. Knows nothing of sockets.
  *
  *   datagram -> form, lengths -> space known? -> tag
+ *      |        if it is sealed: space known? -> header's tag -> session's keys -> open -> form
  *      |        or from a ring, plain messages (remora/rmem.h), which have neither
  *   each message -> digest               no change before all of these hold
  *      |
@@ -34,6 +35,7 @@
 #include "remora-node/counters.hpp"
 #include "remora-node/path.hpp"
 #include "remora-node/slow.hpp"
+#include "seal/cipher.hpp"
 #include "support/key.hpp"
 
 namespace remora::daemon {
@@ -51,17 +53,29 @@ struct Reply {
     std::size_t head_bytes;
     std::array<rmem_found, RMEM_BUNDLE_MAX> found; // by ATOMICs and PUTs
     unsigned int founds;
-    std::array<std::uint8_t, RMEM_PIECE_BYTES_MAX> copied;
+    // A sealed datagram is put together here, so there is room for heads before, and a seal behind.
+    static constexpr std::size_t heads_room = RMEM_HEADS_BYTES(RMEM_BUNDLE_MAX);
+    std::array<std::uint8_t, heads_room + RMEM_PIECE_BYTES_MAX + RMEM_SEAL_BYTES> copied;
     std::size_t copied_bytes;
     std::array<std::span<const std::uint8_t>, pieces_max> data;
     unsigned int pieces;
+    rmem_seal_key key; // of a sealed session
 
     std::span<const std::uint8_t> copy(std::span<const std::uint8_t> bytes) {
-        auto to = std::span(copied).subspan(copied_bytes, bytes.size());
+        auto to = std::span(copied).subspan(heads_room + copied_bytes, bytes.size());
         std::copy(bytes.begin(), bytes.end(), to.begin());
         copied_bytes += bytes.size();
         return to;
     }
+};
+
+// A thread's means to open and seal datagrams.
+struct Sealing {
+    Cipher cipher;
+    rmem_seal_keys keys; // of the datagram opened last
+    std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX> plain;
+    Salt salt{};
+    bool salted = false; // salt is of this batch
 };
 
 // Takes answers: add() makes room for a datagram, which its caller fills in before the next add().
@@ -88,25 +102,39 @@ public:
         rmem_head head{}; // of the first answer in it
         rmem_bundle bundle{};
         struct base_siphash hash {}; // for its tag, so far
+        // If it is to be sealed:
+        Sealing* sealing = nullptr;
+        const base_siphash_key* space_key = nullptr;
     };
     Open open;
-    // Seals it; no answer can join it any more. Before it is sent.
+    // Completes it; no answer can join it any more. Before it is sent.
     void close() {
-        if (open.reply)
+        if (open.sealing)
+            seal();
+        else if (open.reply)
             rmem_wire_seal(open.reply->head.data(), open.bundle.messages, false, &open.hash);
         open = {};
     }
+
+private:
+    void seal();
 };
 
 class Node {
 public:
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
-    Node(const rmem_node_config& config, bool lock_memory, unsigned int threads);
+    // file: holds config.persistent_pages; it outlives the node.
+    Node(const rmem_node_config& config, bool lock_memory, unsigned int threads,
+         node::MemoryFile* file = nullptr);
 
     // Throw Failure. With run_slow(): only from operate().
-    void add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes);
+    // sealed_only: its clients have to seal.
+    void add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes,
+                   bool sealed_only = false);
+    // The file's memory becomes the space's, which is there already.
+    void add_persistent(std::uint32_t id);
     // A view of the space with the id base, which is there already.
-    void add_view(std::uint32_t id, const Key& key, std::uint32_t base);
+    void add_view(std::uint32_t id, const Key& key, std::uint32_t base, bool sealed_only = false);
     // force: also a space that has regions; ends its sessions and frees them. between: operate()'s.
     void del_space(std::uint32_t id, bool force, const node::Host::Between& between);
     std::vector<SpaceReport> spaces();
@@ -163,9 +191,12 @@ private:
         std::atomic<std::uint64_t> passes{0}; // the thread writes it; odd: in a batch
         std::uint64_t datagrams = 0;          // begun
         std::size_t calls = 0;                // admitted since finish()
+        std::unique_ptr<Sealing> sealing = std::make_unique<Sealing>();
         Counters counters;
     };
 
+    bool unseal(Request& request, std::span<const std::uint8_t>& datagram);
+    void notify(Request& request, const rmem_head& head);
     void handle_plain(Request request, std::span<const std::uint8_t> record);
     void handle_message(Request& request, bool damaged_payload);
     std::uint64_t next_number(unsigned int thread);
@@ -183,16 +214,19 @@ private:
     void slow(Request& request);
     void answer_slow(unsigned int thread, const Path& path, const base_siphash_key* key,
                      rmem_node_call& call, Outbox& outbox);
+    bool keys_for(Request& request, const rmem_head& head, rmem_seal_keys& keys);
+    void answer_alone(Request& request, rmem_head& head, const void* payload);
     std::vector<std::uint64_t> begin_grace() const;
     bool has_passed(const std::vector<std::uint64_t>& grace) const;
 
+    Cipher cipher_; // for OPENs
     node::Host host_;
-    Calls calls_{host_};
     std::vector<Thread> threads_; // the last one is run_slow()'s
     std::optional<SlowPath> slow_;
-    std::atomic<bool> expiring_ = false; // run_slow() has it to do
-    std::mutex scrub_lock_;              // from taking pages to giving them back, and
-    std::vector<std::uint64_t> grace_;   // of the pages taken
+    std::atomic<bool> expiring_ = false;            // run_slow() has it to do
+    std::mutex scrub_lock_;                         // from taking pages to giving them back, and
+    std::vector<std::uint64_t> grace_;              // of the pages taken
+    Calls calls_{host_, [this] { slow_->poke(); }}; // the last: its links' threads poke slow_
 };
 
 } // namespace remora::daemon

@@ -5,6 +5,7 @@
 
 #include "common/control.hpp"
 #include "remora-node/command.hpp"
+#include "remora-node/link.hpp"
 
 namespace remora::daemon {
 
@@ -12,16 +13,19 @@ namespace {
 
 void change(Node& node, const Command& command, const node::Host::Between& between) {
     if (command.verb == Command::Verb::offload_load)
-        node.calls().load(command.offload, command.space, command.budget_us, command.clients);
+        node.calls().load(
+            command.offload, command.space, command.budget_us, command.clients,
+            [&](const ForwardEnd& ended) { return open_links(command.links, ended); },
+            [&] { node.run_calls(); });
     else if (command.verb == Command::Verb::offload_remove)
         node.calls().remove(command.offload, command.space, [&] { node.run_calls(); });
     else if (command.verb == Command::Verb::space_del) {
         node.del_space(command.space, command.force, between);
         node.calls().space_gone();
     } else if (command.read_only_of)
-        node.add_view(command.space, command.key, command.read_only_of);
+        node.add_view(command.space, command.key, command.read_only_of, command.sealed_only);
     else
-        node.add_space(command.space, command.key, command.quota_bytes);
+        node.add_space(command.space, command.key, command.quota_bytes, command.sealed_only);
 }
 
 RegionReport report_of(const rmem_listed& region) {

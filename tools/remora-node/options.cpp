@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <fstream>
 #include <limits>
 
 #include <CLI/CLI.hpp>
 
+#include "common/nearest.hpp"
 #include "common/version.hpp"
 #include "support/failure.hpp"
 
@@ -20,7 +22,7 @@ constexpr std::uint32_t spin_us_max = 1'000'000;
 struct Texts {
     std::string memory, page = "64K", pool;
     std::string sessions = "1024", regions = "4096", spaces_max = "256", session_idle = "60";
-    std::string ready_fd, stats_interval, spin;
+    std::string ready_fd, stats_interval, spin, memory_file;
     std::vector<std::string> spaces;
     bool no_lock = false;
 };
@@ -40,8 +42,11 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
     program.add_option("--session-idle", texts.session_idle,
                        "SECONDS after which an unused session can be evicted; default 60");
     program
-        .add_option("--space", texts.spaces, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
+        .add_option("--space", texts.spaces,
+                    "ID=KEYFILE[,quota=SIZE|,read-only-of=ID][,require=sealed]; repeatable")
         ->allow_extra_args(false);
+    program.add_option("--memory-file", texts.memory_file,
+                       "ID=FILE[,size=SIZE]: persistent memory of a space, for offloads");
     program.add_option("--spin-us", texts.spin,
                        "Microseconds a thread looks for requests before it sleeps; default 0, "
                        "for rings 50");
@@ -94,6 +99,19 @@ void set_config(const Texts& texts, rmem_node_config& config) {
     config.challenges = true;
 }
 
+void set_memory_file(const std::string& text, Options& options) {
+    constexpr std::string_view size = ",size=";
+    const std::size_t equals = text.find('=');
+    const std::size_t end = text.rfind(size);
+    if (equals == std::string::npos || equals + 1 == std::min(end, text.size()))
+        throw Misuse("'{}' is no memory file: write ID=FILE or ID=FILE,size=SIZE", text);
+    options.memory_file_space = parse_space_id(text.substr(0, equals));
+    options.memory_file =
+        text.substr(equals + 1, end == std::string::npos ? end : end - equals - 1);
+    if (end != std::string::npos)
+        options.memory_file_bytes = parse_size(text.substr(end + size.size()));
+}
+
 void interpret(const Texts& texts, Options& options) {
     set_config(texts, options.config);
     options.lock = !texts.no_lock;
@@ -102,6 +120,8 @@ void interpret(const Texts& texts, Options& options) {
         spin_us = number(texts.spin, 0, spin_us_max, "--spin-us");
     for (const auto& transport : options.transports)
         transport->interpret(spin_us);
+    if (!texts.memory_file.empty())
+        set_memory_file(texts.memory_file, options);
     for (const std::string& text : texts.spaces)
         options.spaces.push_back(parse_space(text));
     if (!texts.ready_fd.empty())
@@ -110,6 +130,39 @@ void interpret(const Texts& texts, Options& options) {
     if (!texts.stats_interval.empty())
         options.stats_interval_ms =
             parse_seconds_ms(texts.stats_interval, 1, UINT32_MAX, "--stats-interval");
+}
+
+// The line of an option, or a heading, in the file of --config; 0: it isn't found. CLI11 keeps no
+// lines.
+unsigned line_of(const std::string& path, const std::string& option) {
+    constexpr std::string_view blanks = " \t";
+    std::ifstream file(path);
+    std::string line;
+    for (unsigned number = 1; std::getline(file, line); number++) {
+        std::string_view name = std::string_view(line).substr(0, line.find('='));
+        name.remove_prefix(std::min(name.find_first_not_of(blanks), name.size()));
+        if (name.substr(0, name.find_last_not_of(blanks) + 1) == option)
+            return number;
+    }
+    return 0;
+}
+
+// name: as CLI11 has it, with the section before it; the beginning of a section is its option "++".
+[[noreturn]] void refuse_option(const CLI::App& program, const std::string& name) {
+    const std::string path = program.get_config_ptr()->results().front();
+    if (name.ends_with(".++")) {
+        const std::string heading = fmt::format("[{}]", name.substr(0, name.size() - 3));
+        throw Misuse("{}:{}: {} is not expected: the file has no sections", path,
+                     line_of(path, heading), heading);
+    }
+    const std::string option = name.substr(name.rfind('.') + 1);
+    std::vector<std::string> known;
+    for (const CLI::Option* each : program.get_options())
+        for (const std::string& word : each->get_lnames())
+            known.push_back(word);
+    const std::string near = nearest(option, known);
+    throw Misuse("{}:{}: there is no option '{}'{}", path, line_of(path, option), name,
+                 near.empty() ? ": see 'remora-node --help'" : fmt::format(": is it '{}'?", near));
 }
 
 } // namespace
@@ -123,9 +176,9 @@ std::optional<Options> parse_options(int argc, char** argv, int* code) {
         program.parse(argc, argv);
     } catch (const CLI::ConfigError& error) {
         constexpr std::string_view unknown = "INI was not able to parse ";
-        std::string text = error.what();
+        const std::string text = error.what();
         if (text.starts_with(unknown))
-            text = "there is no option " + text.substr(unknown.size());
+            refuse_option(program, text.substr(unknown.size()));
         throw Misuse("the file of --config: {}: see 'remora-node --help'", text);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code())

@@ -16,6 +16,9 @@ namespace remora::daemon {
 struct Options {
     rmem_node_config config{}; // boot and seed are for the node to choose
     std::vector<SpaceOption> spaces;
+    std::string memory_file; // empty: none
+    std::uint32_t memory_file_space = 0;
+    std::uint64_t memory_file_bytes = 0; // of a new one; 0: it is there
     std::vector<std::unique_ptr<TransportKind>> transports =
         transport_kinds(); // which know their options
     bool lock = true;

@@ -14,12 +14,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Where a remora-node listens that systemd runs, as a user of its own (remora-node.service).
+const std::string service_path = "/run/remora-node/remora-node.sock";
+
 } // namespace
+
+std::string daemon_serving_path(std::chrono::milliseconds patience) {
+    for (const std::string& path : {control_path_default(), service_path})
+        if (!path.empty() && control_serves(path, patience))
+            return path;
+    return {};
+}
 
 NodeReport Daemon::report() {
     Json answer = client_.call({{"verb", "status"}});
+    has_control_ = answer.contains("ok");
     try {
-        return node_report_parse(answer.contains("ok") ? answer.at("status") : answer);
+        return node_report_parse(has_control_ ? answer.at("status") : answer);
     } catch (const nlohmann::json::exception&) {
         throw Failure(
             "the program that listens at {} is no memory node: its answer is not a status",
@@ -64,6 +75,8 @@ void Daemon::add_space(const SpaceOption& option, const Key& key) {
         request["quota_bytes"] = option.quota_bytes;
     if (option.read_only_of)
         request["read_only_of"] = option.read_only_of;
+    if (option.sealed_only)
+        request["sealed_only"] = true;
     change(request);
 }
 
@@ -72,10 +85,13 @@ void Daemon::del_space(std::uint32_t id, bool force) {
 }
 
 void Daemon::load_offload(const std::string& file, std::uint32_t space, std::uint32_t budget_us,
-                          const std::vector<std::uint32_t>& clients) {
+                          const std::vector<std::uint32_t>& clients,
+                          const std::vector<std::string>& links) {
     Json request{{"verb", "offload load"}, {"file", file}, {"space", space}, {"clients", clients}};
     if (budget_us)
         request["budget_us"] = budget_us;
+    if (!links.empty())
+        request["links"] = links;
     change(request);
 }
 
@@ -112,8 +128,8 @@ void Daemon::change(const Json& request) {
 std::string daemon_socket(const std::string& named) {
     if (!named.empty())
         return named;
-    std::string path = control_path_default();
-    const bool daemon_serves = !path.empty() && control_serves(path);
+    const std::string path = daemon_serving_path();
+    const bool daemon_serves = !path.empty();
     try {
         const bool kernel_serves = kernel_report().started;
         return daemon_serves && !kernel_serves ? path : "";
@@ -124,7 +140,7 @@ std::string daemon_socket(const std::string& named) {
             throw;
         throw Failure("the kernel module rmem_node is not loaded, and no remora-node serves at {}: "
                       "modprobe rmem_node, or name a daemon's socket by --socket",
-                      path.empty() ? "a default path" : path);
+                      control_path_default().empty() ? service_path : control_path_default());
     }
 }
 

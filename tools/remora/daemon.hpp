@@ -16,10 +16,14 @@ class Daemon {
 public:
     // Throws Failure, as all functions do: nobody listens there; no answer; the node refuses the
     // request.
-    explicit Daemon(const std::string& path) : client_("memory node", path) {}
+    explicit Daemon(const std::string& path, ControlClient::Clock::time_point until =
+                                                 ControlClient::Clock::time_point::max())
+        : client_("memory node", path, until) {}
 
     // Also from a status socket, which serves nothing else.
     NodeReport report();
+    // After report(): the socket serves the other functions, too.
+    bool has_control() const { return has_control_; }
     std::vector<SpaceReport> spaces();
     std::vector<RegionReport> regions(std::uint32_t space);
     void add_space(const SpaceOption& option, const Key& key);
@@ -27,7 +31,8 @@ public:
     // file: seen from the daemon, so without a relative path.
     // budget_us: 0: the program's own.
     void load_offload(const std::string& file, std::uint32_t space, std::uint32_t budget_us,
-                      const std::vector<std::uint32_t>& clients);
+                      const std::vector<std::uint32_t>& clients,
+                      const std::vector<std::string>& links);
     void remove_offload(const std::string& name, std::uint32_t space);
     std::vector<OffloadReport> offloads();
     // Returns when the node has ended.
@@ -37,7 +42,12 @@ private:
     void change(const nlohmann::ordered_json& request);
 
     ControlClient client_;
+    bool has_control_ = false;
 };
+
+// The default path at which a remora-node serves, a user's or the service's; empty: none does.
+// patience: for each of the two.
+std::string daemon_serving_path(std::chrono::milliseconds patience = ControlClient::brief);
 
 // The control socket of the node that a command is about: the one named; if none is, and the
 // kernel's node isn't started, that of a remora-node that serves at the default path. Empty: the

@@ -8,7 +8,9 @@
  */
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <ctime>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,13 +18,16 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include "remora/attach.hpp"
 #include "remora/commands.hpp"
 #include "remora/devices.hpp"
+#include "remora/machine.hpp"
 #include "remora/signals.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
 #include "support/parse.hpp"
 #include "support/resolve.hpp"
+#include "support/say.hpp"
 
 namespace remora {
 
@@ -59,13 +64,22 @@ Address address_of(const Resolved& found, std::uint16_t port) {
     return {{bytes, bytes + 16}, in6.sin6_scope_id, endpoint_text(text, port), port};
 }
 
+class LookUpFailed : public Failure {
+public:
+    using Failure::Failure;
+};
+
 std::vector<Address> look_up(const Endpoint& endpoint, std::chrono::milliseconds patience) {
     std::vector<Address> addresses;
-    for (const Resolved& each :
-         resolve(endpoint.host, endpoint.port, std::chrono::steady_clock::now() + patience))
-        addresses.push_back(address_of(each, endpoint.port));
+    try {
+        for (const Resolved& each :
+             resolve(endpoint.host, endpoint.port, std::chrono::steady_clock::now() + patience))
+            addresses.push_back(address_of(each, endpoint.port));
+    } catch (const Failure& failure) {
+        throw LookUpFailed("{}", failure.what());
+    }
     if (addresses.empty())
-        throw Failure("{} has no IPv4 and no IPv6 address", endpoint.host);
+        throw LookUpFailed("{} has no IPv4 and no IPv6 address", endpoint.host);
     const auto& first = addresses.front();
     if (first.bytes.size() == 16 && first.bytes[0] == 0xfe && (first.bytes[1] & 0xc0) == 0x80 &&
         !first.scope)
@@ -94,13 +108,6 @@ std::vector<Address> addresses_of(const std::string& node, std::chrono::millisec
 
 // ---- attach ----
 
-struct AttachOptions {
-    std::string node, key_file, integrity = "digest";
-    std::string space = "1";
-    std::optional<std::string> size, fail_after, timeout, index, queues;
-    bool programs = false;
-};
-
 std::uint64_t disk_bytes(const std::string& size) {
     std::uint64_t bytes = parse_size(size);
     if (!bytes || bytes % 4096)
@@ -123,9 +130,12 @@ Request attach_request(const AttachOptions& options) {
     };
     auto integrity = std::find(integrity_names.begin(), integrity_names.end(), options.integrity);
     if (integrity == integrity_names.end())
-        throw Misuse("integrity '{}' is unknown: write link, digest or full", options.integrity);
+        throw Misuse("integrity '{}' is unknown: write link, digest, full or sealed",
+                     options.integrity);
     if (options.programs == options.size.has_value())
         throw Misuse("write --size SIZE for a disk, or --programs; one of them");
+    if ((options.keep || options.take) && !(options.size && options.name))
+        throw Misuse("{} is for disks with a --name", options.keep ? "--keep" : "--take");
 
     Request request(RMEM_CMD_ATTACH);
     request.u8(RMEM_A_KIND, options.programs ? RMEM_KIND_PROGRAMS : RMEM_KIND_DISK);
@@ -142,12 +152,40 @@ Request attach_request(const AttachOptions& options) {
         request.u32(RMEM_A_INDEX, number(*options.index, 0, RMEM_INDEX_MAX, "--index"));
     if (options.queues)
         request.u32(RMEM_A_QUEUES, number(*options.queues, 1, u32_max, "--queues"));
+    if (options.name)
+        request.string(RMEM_A_NAME, *options.name);
+    if (options.keep)
+        request.flag(RMEM_A_KEEP);
+    if (options.take)
+        request.flag(RMEM_A_TAKE);
     Key key = key_read_warning(options.key_file, "remora");
     request.bytes(RMEM_A_KEY, key.data(), key.size());
     return request;
 }
 
-void detach(netlink::Family& family, const DeviceName& name, bool force) {
+// An older module refuses attributes that it doesn't know.
+void add_owner(Request& request, const AttachOptions& options, std::uint32_t loaded_version) {
+    const bool is_named_disk = options.name && !options.programs;
+    if (loaded_version < 2) {
+        if (is_named_disk)
+            warn("remora: the loaded rmem is older and knows no owners of names: keep {} to this "
+                 "machine until the next boot",
+                 *options.name);
+        return;
+    }
+    if (options.cookie)
+        request.u64(RMEM_A_COOKIE, options.cookie);
+    if (!is_named_disk)
+        return;
+    if (const auto owner = machine_owner())
+        request.string(RMEM_A_OWNER, *owner);
+    else
+        warn("remora: no machine-id, so other machines can take the name {}: run "
+             "systemd-machine-id-setup",
+             *options.name);
+}
+
+void detach_by(netlink::Family& family, const DeviceName& name, bool force) {
     Request request(RMEM_CMD_DETACH);
     request.u32(RMEM_A_INDEX, name.index);
     if (!name.stem.empty())
@@ -163,7 +201,7 @@ void detach_unwanted(netlink::Family& family, std::uint32_t index) {
     static constexpr timespec pause{0, 50'000'000};
     for (int i = 0; i < tries; i++) {
         try {
-            return detach(family, {{}, index}, i + 1 == tries);
+            return detach_by(family, {{}, index}, i + 1 == tries);
         } catch (const netlink::Refused& refused) {
             if (refused.error() != EBUSY)
                 throw;
@@ -197,44 +235,122 @@ std::uint32_t attach_to(netlink::Family& family, Request request, const Address&
     return index;
 }
 
-void attach(const AttachOptions& options) {
-    Request request = attach_request(options);
-    netlink::Family family = device_family();
-    const std::uint32_t patience_ms =
-        options.timeout ? parse_seconds_ms(*options.timeout) : look_up_ms_default;
-    std::vector<Address> addresses =
-        addresses_of(options.node, std::chrono::milliseconds(patience_ms));
-    catch_signals();
+// Whether a later try might succeed, when the node is there.
+bool comes_and_goes(int error) {
+    return of_the_way(error) || error == ESTALE || error == EAGAIN;
+}
+
+// The device's number; nothing: the node doesn't answer, *why says so. Throws Failure.
+std::optional<std::uint32_t> try_attach(netlink::Family& family, const Request& request,
+                                        const std::vector<Address>& addresses, std::string* why) {
     for (const Address& address : addresses) {
         try {
-            std::uint32_t index = attach_to(family, request, address);
-            fmt::print("/dev/{}{}\n", options.programs ? "rmem" : "rmb", index);
-            return;
+            return attach_to(family, request, address);
         } catch (const netlink::Refused& refused) {
-            if (of_the_way(refused.error()) && &address != &addresses.back() && !signalled)
-                continue;
             if (signalled)
-                throw Failure("attach interrupted: nothing is attached");
-            throw Failure("can't attach to {}: {}", address.text, refused.what());
-        } catch (const netlink::Interrupted&) {
-            throw Failure("attach interrupted: nothing is attached");
+                throw netlink::Interrupted();
+            *why = fmt::format("can't attach to {}: {}", address.text, refused.what());
+            if (!comes_and_goes(refused.error()))
+                throw Failure("{}", *why);
+            if (!of_the_way(refused.error()))
+                break;
         }
+    }
+    return std::nullopt;
+}
+
+std::uint32_t attach_patiently(const AttachOptions& options) {
+    Request request = attach_request(options);
+    netlink::Family family = device_family();
+    add_owner(request, options, family.loaded_version());
+    const std::chrono::milliseconds patience(options.timeout ? parse_seconds_ms(*options.timeout)
+                                                             : look_up_ms_default);
+    std::string why, told;
+    catch_signals();
+    for (;;) {
+        try {
+            auto index = try_attach(family, request, addresses_of(options.node, patience), &why);
+            if (index)
+                return *index;
+        } catch (const LookUpFailed& failed) {
+            why = failed.what();
+        }
+        if (!options.wait)
+            throw Failure("{}", why);
+        if (why != told)
+            warn("remora: {}; waiting", why);
+        told = why;
+        static constexpr timespec pause{1, 0};
+        nanosleep(&pause, nullptr);
+        if (signalled)
+            throw netlink::Interrupted();
     }
 }
 
 // ---- detach ----
 
 void detach_named(const std::string& device, bool force) {
-    DeviceName name = parse_device(device);
-    netlink::Family family = device_family();
-    try {
-        detach(family, name, force);
-    } catch (const netlink::Refused& refused) {
-        throw Failure("can't detach {}{}: {}", name.stem, name.index, refused.what());
-    }
+    const std::string prefix = "/dev/remora/";
+    if (!device.starts_with(prefix))
+        return detach(device, force);
+    const std::string name = device.substr(prefix.size());
+    for (const Device& each : devices(std::nullopt))
+        if (each.attributes.string(RMEM_A_NAME) == name)
+            return detach(each.name(), force);
+    throw Failure("there is no {}: 'remora status' lists the devices", device);
+}
+
+// The kernel bounds how many writes of a slow disk are under way. A network driver's worker that
+// needs memory to receive into swaps pages out, and would wait there for answers that nothing
+// receives.
+void end_write_back_throttling(const std::string& disk) {
+    const std::string path = fmt::format("/sys/block/{}/queue/wbt_lat_usec", disk);
+    std::ofstream file(path);
+    if (!file.is_open() && errno == ENOENT)
+        return; // a kernel without it
+    if (!(file << "0" << std::flush))
+        warn("remora: can't write {}: {}; before {} becomes swap, 'echo 0 > {}'", path,
+             std::strerror(errno), disk, path);
 }
 
 } // namespace
+
+std::string attach(const AttachOptions& options) {
+    try {
+        const std::uint32_t index = attach_patiently(options);
+        const std::string name = fmt::format("{}{}", options.programs ? "rmem" : "rmb", index);
+        if (!options.programs)
+            end_write_back_throttling(name);
+        return "/dev/" + name;
+    } catch (const netlink::Interrupted&) {
+        throw Failure("attach interrupted: nothing is attached");
+    }
+}
+
+bool is_node(const std::string& text, const std::string& address) {
+    if (has_transport(text))
+        return text == address || text == "udp:" + address;
+    try {
+        for (const Address& each :
+             addresses_of(text, std::chrono::milliseconds(look_up_ms_default)))
+            if (each.text == address)
+                return true;
+        return false;
+    } catch (const LookUpFailed&) {
+        return true;
+    }
+}
+
+void detach(const std::string& device, bool force) {
+    DeviceName name = parse_device(device);
+    netlink::Family family = device_family();
+    try {
+        detach_by(family, name, force);
+    } catch (const netlink::Refused& refused) {
+        throw Failure(refused.error(), "can't detach {}{}: {}", name.stem, name.index,
+                      refused.what());
+    }
+}
 
 void add_device_commands(CLI::App& program) {
     CLI::App* attach_command = program.add_subcommand("attach", "Make remote memory a device");
@@ -249,7 +365,7 @@ void add_device_commands(CLI::App& program) {
     attach_command->add_option("--key", options->key_file, "Key FILE of the space")->required();
     attach_command->add_option("--space", options->space, "ID of the address space; default 1");
     attach_command->add_option("--integrity", options->integrity,
-                               "Protection of data: link, digest or full; default digest");
+                               "Protection of data: link, digest, full or sealed; default digest");
     attach_command->add_option("--fail-after", options->fail_after,
                                "SECONDS after which I/O to a silent node fails; default: it "
                                "waits; with --programs: at most 60, default 10");
@@ -259,12 +375,24 @@ void add_device_commands(CLI::App& program) {
                                "N hardware queues; default one per CPU");
     attach_command->add_option("--timeout", options->timeout,
                                "SECONDS to wait for the node, at most 30; default 5");
-    attach_command->callback([options] { attach(*options); });
+    attach_command->add_option("--name", options->name,
+                               "NAME of the device, /dev/remora/NAME, and of its memory at the "
+                               "node: what this machine left under it is freed");
+    attach_command->add_flag("--keep", options->keep,
+                             "Take what is there under the name, with its content, and leave it "
+                             "there at the end");
+    attach_command->add_flag("--take", options->take,
+                             "Take the name over from another machine, which is gone");
+    attach_command->add_flag("--wait", options->wait,
+                             "Wait for a node that doesn't answer, until there is a signal");
+    attach_command->callback([options] { fmt::print("{}\n", attach(*options)); });
 
     CLI::App* detach_command = program.add_subcommand("detach", "Remove a device");
     auto device = std::make_shared<std::string>();
     auto force = std::make_shared<bool>(false);
-    detach_command->add_option("DEVICE", *device, "For instance rmb0, /dev/rmem1 or 2")->required();
+    detach_command
+        ->add_option("DEVICE", *device, "For instance rmb0, /dev/rmem1, 2 or /dev/remora/NAME")
+        ->required();
     detach_command->add_flag("--force", *force,
                              "Even if in use: fail its I/O, wait at most 2 s for the node");
     detach_command->callback([=] { detach_named(*device, *force); });

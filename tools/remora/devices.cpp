@@ -16,18 +16,7 @@ namespace remora {
 
 using netlink::Attributes;
 
-namespace {
-
-// All times in the bucket are below that; uapi/remora_rmem.h says of RMEM_A_TIMES why.
-std::uint64_t bound_ns(std::size_t bucket) {
-    if (bucket + 1 >= RMEM_TIMES_BUCKETS)
-        return std::numeric_limits<std::uint64_t>::max();
-    return std::uint64_t{4 + bucket % 4} << (4 + bucket / 4);
-}
-
-} // namespace
-
-const std::array<std::string, 3> integrity_names = {"link", "digest", "full"};
+const std::array<std::string, 4> integrity_names = {"link", "digest", "full", "sealed"};
 const std::array<std::string, 3> state_names = {"up", "down", "lost"};
 
 netlink::Family device_family() {
@@ -71,6 +60,13 @@ Times Device::times(const std::string& kind) const {
     return times;
 }
 
+std::optional<std::uint64_t> Device::times_sum_ns(const std::string& kind) const {
+    for (const Attributes& each : attributes.nests(RMEM_A_TIMES))
+        if (each.string(RMEM_TIMES_NAME) == kind && each.has(RMEM_TIMES_SUM_NS))
+            return each.number(RMEM_TIMES_SUM_NS);
+    return std::nullopt;
+}
+
 std::vector<Device> devices(const std::optional<std::string>& wanted) {
     std::optional<DeviceName> name;
     if (wanted)
@@ -91,13 +87,19 @@ std::vector<Device> devices(const std::optional<std::string>& wanted) {
     return list;
 }
 
+std::uint64_t times_bound_ns(std::size_t bucket) {
+    if (bucket + 1 >= RMEM_TIMES_BUCKETS)
+        return std::numeric_limits<std::uint64_t>::max();
+    return std::uint64_t{4 + bucket % 4} << (4 + bucket / 4);
+}
+
 std::uint64_t percentile_ns(const Times& times, unsigned percent) {
     std::uint64_t all = std::accumulate(times.begin(), times.end(), std::uint64_t{0});
     std::uint64_t seen = 0;
     for (std::size_t bucket = 0; bucket < times.size(); bucket++) {
         seen += times[bucket];
         if (seen && seen * 100 >= all * percent)
-            return bound_ns(bucket);
+            return times_bound_ns(bucket);
     }
     return 0;
 }

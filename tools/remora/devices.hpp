@@ -17,7 +17,7 @@
 namespace remora {
 
 // By the values of RMEM_A_INTEGRITY and RMEM_A_STATE.
-extern const std::array<std::string, 3> integrity_names;
+extern const std::array<std::string, 4> integrity_names;
 extern const std::array<std::string, 3> state_names;
 
 template <std::size_t N>
@@ -41,10 +41,15 @@ struct Device {
     std::string node() const; // address and port
     Counters counters() const;
     Times times(const std::string& kind) const;
+    // Absent: an older module, which keeps no sum.
+    std::optional<std::uint64_t> times_sum_ns(const std::string& kind) const;
 };
 
 // In the order of their numbers. Throws if wanted names a device that doesn't exist.
 std::vector<Device> devices(const std::optional<std::string>& wanted);
+
+// All times in the bucket are below that; uapi/remora_rmem.h says of RMEM_A_TIMES why.
+std::uint64_t times_bound_ns(std::size_t bucket);
 
 // 0: no device.
 std::uint64_t percentile_ns(const Times& times, unsigned percent);

@@ -115,7 +115,7 @@ nlohmann::ordered_json status_json(const Attributes& answer) {
 }
 
 void edm_status(bool as_json) {
-    nlohmann::ordered_json json = status_json(edm_family().call(Request(EDM_CMD_STATUS)));
+    nlohmann::ordered_json json = status_json(edm_report());
     if (as_json) {
         fmt::print("{}\n", json.dump(2));
         return;
@@ -163,8 +163,12 @@ void add_port(CLI::App& edm) {
 
 } // namespace
 
+Attributes edm_report() {
+    return edm_family().call(Request(EDM_CMD_STATUS));
+}
+
 std::string edm_member_state() {
-    return edm_family().call(Request(EDM_CMD_STATUS)).string(EDM_A_STATE);
+    return edm_report().string(EDM_A_STATE);
 }
 
 void add_edm_commands(CLI::App& program) {

@@ -4,7 +4,12 @@
 
 #include <string>
 
+#include "remora/netlink.hpp"
+
 namespace remora {
+
+// The answer to EDM_CMD_STATUS. NoFamily if edm isn't loaded.
+netlink::Attributes edm_report();
 
 // As edm.ko has it: joining, scheduled, standby or unscheduled; empty: this machine is no member.
 std::string edm_member_state();

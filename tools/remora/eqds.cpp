@@ -263,30 +263,29 @@ void jitter(bool json) {
 
 constexpr std::array<const char*, 3> kind_names = {"map", "allow", "share"};
 
+std::string prefix_text(const std::vector<std::uint8_t>& bytes, std::uint64_t length) {
+    const std::string address = address_text(bytes);
+    return fmt::format("{}/{}", address, address.find(':') == address.npos ? length - 96 : length);
+}
+
 void rules(bool json) {
     auto list = nlohmann::ordered_json::array();
     Table table({"DEVICE", "RULE", "PREFIX", "PEER", "PRIORITY", "WEIGHT"});
-    for (const Attributes& each : family().dump(netlink::Request(EQDS_CMD_RULES))) {
-        auto kind = each.number(EQDS_A_RULE_KIND);
-        std::string address = address_text(each.bytes(EQDS_A_PREFIX));
-        std::uint64_t length = each.number(EQDS_A_LENGTH);
-        if (address.find(':') == address.npos)
-            length -= 96;
-        std::string prefix = fmt::format("{}/{}", address, length);
-        std::string name = kind < kind_names.size() ? kind_names[kind] : fmt::to_string(kind);
+    for (const EqdsRule& rule : eqds_rules()) {
         nlohmann::ordered_json json_rule = {
-            {"device", each.string(EQDS_A_DEVICE)}, {"rule", name}, {"prefix", prefix}};
-        bool map = kind == EQDS_RULE_KIND_MAP, share = kind == EQDS_RULE_KIND_SHARE;
+            {"device", rule.device}, {"rule", rule.kind}, {"prefix", rule.prefix}};
+        bool map = rule.kind == kind_names[EQDS_RULE_KIND_MAP];
+        bool share = rule.kind == kind_names[EQDS_RULE_KIND_SHARE];
         if (map)
-            json_rule["peer"] = peer_text(each);
+            json_rule["peer"] = rule.peer;
         if (share) {
-            json_rule["priority"] = each.number(EQDS_A_PRIORITY);
-            json_rule["weight"] = each.number(EQDS_A_WEIGHT);
+            json_rule["priority"] = rule.priority;
+            json_rule["weight"] = rule.weight;
         }
         list.push_back(json_rule);
-        table.add({each.string(EQDS_A_DEVICE), name, prefix, map ? peer_text(each) : "-",
-                   share ? fmt::to_string(each.number(EQDS_A_PRIORITY)) : "-",
-                   share ? fmt::to_string(each.number(EQDS_A_WEIGHT)) : "-"});
+        table.add({rule.device, rule.kind, rule.prefix, map ? rule.peer : "-",
+                   share ? fmt::to_string(rule.priority) : "-",
+                   share ? fmt::to_string(rule.weight) : "-"});
     }
     if (json)
         fmt::print("{}\n", list.dump(2));
@@ -301,61 +300,34 @@ void add_report(CLI::App& eqds, const char* name, const char* help, void (*repor
     command->callback([=] { report(*json); });
 }
 
-// `ip link add link LINK name NAME type eqds`, and up.
-void add_device(const std::string& link, const std::string& name) {
-    unsigned index = if_nametoindex(link.c_str());
-    if (!index)
-        throw Failure("there is no network device {}", link);
-    netlink::add_link(name, "eqds", index);
-}
-
-netlink::Request rule_request(std::uint8_t command, const std::string& device, std::uint8_t kind,
-                              const std::string& prefix) {
-    Prefix parsed(prefix);
+netlink::Request rule_request(std::uint8_t command, const EqdsRule& rule) {
+    Prefix parsed(rule.prefix);
+    auto kind = std::ranges::find(kind_names, rule.kind) - kind_names.begin();
     netlink::Request request(command);
-    request.string(EQDS_A_DEVICE, device)
-        .u8(EQDS_A_RULE_KIND, kind)
+    request.string(EQDS_A_DEVICE, rule.device)
+        .u8(EQDS_A_RULE_KIND, static_cast<std::uint8_t>(kind))
         .bytes(EQDS_A_PREFIX, parsed.bytes.data(), parsed.bytes.size())
         .u8(EQDS_A_LENGTH, parsed.length);
     return request;
 }
 
-struct RuleWords {
-    std::string device, prefix, peer;
-    std::uint32_t weight = 1;
-    std::uint8_t priority = 0;
-    bool remove = false;
-};
-
-void change_rule(std::uint8_t kind, const RuleWords& words) {
-    std::uint8_t command = words.remove ? EQDS_CMD_RULE_REMOVE : EQDS_CMD_RULE_SET;
-    netlink::Request request = rule_request(command, words.device, kind, words.prefix);
-    if (kind == EQDS_RULE_KIND_MAP && !words.remove) {
-        if (words.peer.empty())
-            throw Misuse("name the PEER that packets to {} go to", words.prefix);
-        auto peer = parse_address(words.peer);
-        request.bytes(EQDS_A_PEER, peer.data(), peer.size());
-    }
-    if (kind == EQDS_RULE_KIND_SHARE && !words.remove)
-        request.u32(EQDS_A_WEIGHT, words.weight).u8(EQDS_A_PRIORITY, words.priority);
-    family().call(std::move(request));
-}
-
 void add_rule(CLI::App& eqds, std::uint8_t kind, const char* help) {
     CLI::App* command = eqds.add_subcommand(kind_names[kind], help);
-    auto words = std::make_shared<RuleWords>();
-    command->add_option("DEVICE", words->device, "eqds device")->required();
-    command->add_option("PREFIX", words->prefix, "ADDRESS or ADDRESS/LENGTH")->required();
+    auto rule = std::make_shared<EqdsRule>();
+    auto remove = std::make_shared<bool>(false);
+    rule->kind = kind_names[kind];
+    command->add_option("DEVICE", rule->device, "eqds device")->required();
+    command->add_option("PREFIX", rule->prefix, "ADDRESS or ADDRESS/LENGTH")->required();
     if (kind == EQDS_RULE_KIND_MAP)
-        command->add_option("PEER", words->peer, "Address of the tunnel's other end");
+        command->add_option("PEER", rule->peer, "Address of the tunnel's other end");
     if (kind == EQDS_RULE_KIND_SHARE) {
-        command->add_option("--weight", words->weight, "Share among equals, 1 to 1024; default 1")
+        command->add_option("--weight", rule->weight, "Share among equals, 1 to 1024; default 1")
             ->check(CLI::Range(1, 1024));
-        command->add_option("--priority", words->priority, "0, served first, to 7; default 0")
+        command->add_option("--priority", rule->priority, "0, served first, to 7; default 0")
             ->check(CLI::Range(0, 7));
     }
-    command->add_flag("--remove", words->remove, "Remove the rule");
-    command->callback([=] { change_rule(kind, *words); });
+    command->add_flag("--remove", *remove, "Remove the rule");
+    command->callback([=] { *remove ? eqds_remove_rule(*rule) : eqds_set_rule(*rule); });
 }
 
 void add_set(CLI::App& eqds) {
@@ -380,11 +352,8 @@ void add_set(CLI::App& eqds) {
         ->check(CLI::Range(1, 16384));
     command->add_option("--memory", words->memory, "Maximum SIZE of memory of waiting packets");
     command->callback([=] {
-        netlink::Request request(EQDS_CMD_SET);
-        request.string(EQDS_A_DEVICE, words->device);
-        if (words->ttl)
-            request.u8(EQDS_A_TTL, *words->ttl);
-        unsigned tos = 256;
+        EqdsSettings settings{words->ttl, {}, words->window, {}, words->tunnels, {}};
+        unsigned tos = eqds_tos_inherit;
         const std::string& text = words->tos;
         if (!text.empty() && text != "inherit") {
             auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), tos);
@@ -392,16 +361,12 @@ void add_set(CLI::App& eqds) {
                 throw Misuse("--tos {}: write 0 to 255, or inherit", text);
         }
         if (!text.empty())
-            request.u16(EQDS_A_TOS, static_cast<std::uint16_t>(tos));
-        if (words->window)
-            request.u16(EQDS_A_WINDOW_MTUS, *words->window);
+            settings.tos = static_cast<std::uint16_t>(tos);
         if (!words->rdma.empty())
-            request.u8(EQDS_A_CNP, words->rdma == "cnp");
-        if (words->tunnels)
-            request.u32(EQDS_A_TUNNELS_MAX, *words->tunnels);
+            settings.cnp = words->rdma == "cnp";
         if (!words->memory.empty())
-            request.u64(EQDS_A_HELD_MAX, parse_size(words->memory));
-        family().call(std::move(request));
+            settings.held_bytes = parse_size(words->memory);
+        eqds_set(words->device, settings);
     });
 }
 
@@ -470,12 +435,10 @@ void add_key(CLI::App& eqds) {
     command->callback([=] {
         if (words->file.empty() != words->remove)
             throw Misuse("either name the file of a key, --key FILE, or say --remove");
+        if (!words->remove)
+            return eqds_set_key(words->device, words->file);
         netlink::Request request(EQDS_CMD_KEY);
         request.string(EQDS_A_DEVICE, words->device);
-        if (!words->remove) {
-            Key key = key_read_warning(words->file, "remora");
-            request.bytes(EQDS_A_KEY, key.data(), key.size());
-        }
         family().call(std::move(request));
     });
 }
@@ -486,6 +449,86 @@ std::vector<netlink::Attributes> eqds_devices() {
     return family().dump(netlink::Request(EQDS_CMD_DEVICES));
 }
 
+void eqds_add(const std::string& link, const std::string& name) {
+    unsigned index = if_nametoindex(link.c_str());
+    if (!index)
+        throw Failure("there is no network device {}", link);
+    netlink::add_link(name, "eqds", index);
+}
+
+void eqds_remove(const std::string& name) {
+    unsigned index = if_nametoindex(name.c_str());
+    if (!index)
+        throw Failure("there is no network device {}", name);
+    netlink::remove_link(index);
+}
+
+void eqds_set(const std::string& device, const EqdsSettings& settings) {
+    netlink::Request request(EQDS_CMD_SET);
+    request.string(EQDS_A_DEVICE, device);
+    if (settings.ttl)
+        request.u8(EQDS_A_TTL, *settings.ttl);
+    if (settings.tos)
+        request.u16(EQDS_A_TOS, *settings.tos);
+    if (settings.window_mtus)
+        request.u16(EQDS_A_WINDOW_MTUS, *settings.window_mtus);
+    if (settings.cnp)
+        request.u8(EQDS_A_CNP, *settings.cnp);
+    if (settings.tunnels)
+        request.u32(EQDS_A_TUNNELS_MAX, *settings.tunnels);
+    if (settings.held_bytes)
+        request.u64(EQDS_A_HELD_MAX, *settings.held_bytes);
+    family().call(std::move(request));
+}
+
+void eqds_set_key(const std::string& device, const std::string& file) {
+    netlink::Request request(EQDS_CMD_KEY);
+    Key key = key_read_warning(file, "remora");
+    request.string(EQDS_A_DEVICE, device).bytes(EQDS_A_KEY, key.data(), key.size());
+    family().call(std::move(request));
+}
+
+std::vector<EqdsRule> eqds_rules() {
+    std::vector<EqdsRule> list;
+    for (const Attributes& each : family().dump(netlink::Request(EQDS_CMD_RULES))) {
+        const auto kind = each.number(EQDS_A_RULE_KIND);
+        EqdsRule rule;
+        rule.device = each.string(EQDS_A_DEVICE);
+        rule.kind = kind < kind_names.size() ? kind_names[kind] : fmt::to_string(kind);
+        rule.prefix = prefix_text(each.bytes(EQDS_A_PREFIX), each.number(EQDS_A_LENGTH));
+        if (kind == EQDS_RULE_KIND_MAP)
+            rule.peer = peer_text(each);
+        if (kind == EQDS_RULE_KIND_SHARE) {
+            rule.priority = static_cast<std::uint8_t>(each.number(EQDS_A_PRIORITY));
+            rule.weight = static_cast<std::uint32_t>(each.number(EQDS_A_WEIGHT));
+        }
+        list.push_back(rule);
+    }
+    return list;
+}
+
+void eqds_set_rule(const EqdsRule& rule) {
+    netlink::Request request = rule_request(EQDS_CMD_RULE_SET, rule);
+    if (rule.kind == kind_names[EQDS_RULE_KIND_MAP]) {
+        if (rule.peer.empty())
+            throw Misuse("name the PEER that packets to {} go to", rule.prefix);
+        auto peer = parse_address(rule.peer);
+        request.bytes(EQDS_A_PEER, peer.data(), peer.size());
+    }
+    if (rule.kind == kind_names[EQDS_RULE_KIND_SHARE])
+        request.u32(EQDS_A_WEIGHT, rule.weight).u8(EQDS_A_PRIORITY, rule.priority);
+    family().call(std::move(request));
+}
+
+void eqds_remove_rule(const EqdsRule& rule) {
+    family().call(rule_request(EQDS_CMD_RULE_REMOVE, rule));
+}
+
+std::string eqds_prefix_text(const std::string& prefix) {
+    const Prefix parsed(prefix);
+    return prefix_text({parsed.bytes.begin(), parsed.bytes.end()}, parsed.length);
+}
+
 void add_eqds_commands(CLI::App& program) {
     CLI::App* eqds = program.add_subcommand("eqds", "Tunnels whose receivers clock every packet");
     eqds->require_subcommand(1);
@@ -493,7 +536,7 @@ void add_eqds_commands(CLI::App& program) {
     auto link = std::make_shared<std::string>(), name = std::make_shared<std::string>("eqds0");
     add->add_option("LINK", *link, "Network device that outer packets use")->required();
     add->add_option("--name", *name, "NAME of the device; default eqds0");
-    add->callback([=] { add_device(*link, *name); });
+    add->callback([=] { eqds_add(*link, *name); });
     add_set(*eqds);
     add_key(*eqds);
     add_trim(*eqds);

@@ -217,6 +217,7 @@ void add_mh_commands(CLI::App& program) {
     add_pages_command(*mh);
     add_cable_command(*mh, "unplug", "Pull a machine's cable: it has no links");
     add_cable_command(*mh, "plug", "Put it in again");
+    add_cable_command(*mh, "cut", "Pull it and tell no machine before it is in again: for tests");
     command = mh->add_subcommand("stop", "End it and its standby; running machines keep links");
     socket = add_socket(*command);
     command->callback([=] { stop(*socket); });

@@ -38,28 +38,43 @@ std::string without_module(const std::string& text) {
     return text;
 }
 
-// The kernel's text about an error or a success.
-std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
-    if (!(header->nlmsg_flags & NLM_F_ACK_TLVS))
-        return {};
-    // The request follows the error number whole, unless the kernel was asked to cap it.
-    std::size_t skip = sizeof(*error);
-    if (!(header->nlmsg_flags & NLM_F_CAPPED))
-        skip += MNL_ALIGN(error->msg.nlmsg_len) - sizeof(error->msg);
-    std::size_t bytes = mnl_nlmsg_get_payload_len(header);
-    if (skip > bytes)
+// The kernel's text, in attributes behind the first skip bytes of a message.
+std::string text_behind(const nlmsghdr* header, std::size_t skip) {
+    const std::size_t bytes = mnl_nlmsg_get_payload_len(header);
+    if (!(header->nlmsg_flags & NLM_F_ACK_TLVS) || skip > bytes)
         return {};
     Attributes attributes(static_cast<const char*>(mnl_nlmsg_get_payload(header)) + skip,
                           bytes - skip);
     return one_line(without_module(attributes.string(NLMSGERR_ATTR_MSG)));
 }
 
-[[noreturn]] void refuse(const nlmsghdr* header, const nlmsgerr* error) {
-    int number = -error->error;
-    std::string text = extended_text(header, error);
+// The kernel's text about an error or a success.
+std::string extended_text(const nlmsghdr* header, const nlmsgerr* error) {
+    // The request follows the error number whole, unless the kernel was asked to cap it.
+    std::size_t skip = sizeof(*error);
+    if (!(header->nlmsg_flags & NLM_F_CAPPED))
+        skip += MNL_ALIGN(error->msg.nlmsg_len) - sizeof(error->msg);
+    return text_behind(header, skip);
+}
+
+[[noreturn]] void refuse_by(int number, std::string text) {
     if (text.empty())
         text = number == EPERM ? "not permitted: run it as root" : std::strerror(number);
     throw Refused(number, text);
+}
+
+[[noreturn]] void refuse(const nlmsghdr* header, const nlmsgerr* error) {
+    refuse_by(-error->error, extended_text(header, error));
+}
+
+// The end of a dump has an error number, too.
+void check_end_of_dump(const nlmsghdr* header) {
+    int number = 0;
+    if (mnl_nlmsg_get_payload_len(header) < sizeof(number))
+        return;
+    std::memcpy(&number, mnl_nlmsg_get_payload(header), sizeof(number));
+    if (number < 0)
+        refuse_by(-number, text_behind(header, sizeof(number)));
 }
 
 // Prints the kernel's warning about a successful request, if there is one.
@@ -212,6 +227,7 @@ Family::Family(const std::string& name, std::uint8_t version, std::string_view m
         send(request, GENL_ID_CTRL, NLM_F_ACK, 1);
         receive(nullptr, [&](const Attributes& answer) {
             id_ = static_cast<std::uint16_t>(answer.number(CTRL_ATTR_FAMILY_ID));
+            loaded_version_ = static_cast<std::uint32_t>(answer.number(CTRL_ATTR_VERSION));
         });
     } catch (const Refused& refused) {
         if (refused.error() == ENOENT)
@@ -275,8 +291,10 @@ void Family::receive(const volatile int* signalled, const std::function<void(Att
         for (; mnl_nlmsg_ok(header, left); header = mnl_nlmsg_next(header, &left)) {
             if (header->nlmsg_seq != sequence_)
                 continue;
-            if (header->nlmsg_type == NLMSG_DONE)
+            if (header->nlmsg_type == NLMSG_DONE) {
+                check_end_of_dump(header);
                 return;
+            }
             if (header->nlmsg_type == NLMSG_ERROR) {
                 const auto* error = static_cast<const nlmsgerr*>(mnl_nlmsg_get_payload(header));
                 if (error->error)
@@ -350,6 +368,12 @@ void add_link(const std::string& name, const std::string& kind, unsigned link_in
     mnl_attr_put_strz(request.header(), IFLA_INFO_KIND, kind.c_str());
     mnl_attr_nest_end(request.header(), info);
     request.call("a device");
+}
+
+void remove_link(unsigned index) {
+    RouteRequest request(RTM_DELLINK, 0);
+    request.fixed<ifinfomsg>()->ifi_index = static_cast<int>(index);
+    request.call("a device's end");
 }
 
 namespace {

@@ -101,6 +101,8 @@ public:
     // there.
     Attributes call_interruptibly(Request request, const volatile int& signalled);
     std::vector<Attributes> dump(Request request);
+    // The loaded module's, which can be older than this program.
+    std::uint32_t loaded_version() const { return loaded_version_; }
 
 private:
     struct Close {
@@ -113,12 +115,14 @@ private:
     std::unique_ptr<mnl_socket, Close> socket_;
     std::uint16_t id_ = 0;
     std::uint8_t version_;
+    std::uint32_t loaded_version_ = 0;
     std::uint32_t sequence_ = 0;
 };
 
 // rtnetlink: makes a network device of a kind over a link, and sets it up. Refused, in the kernel's
 // words.
 void add_link(const std::string& name, const std::string& kind, unsigned link_index);
+void remove_link(unsigned index);
 
 // Numbers as tc(8) has them, 0x00010001 for 1:1.
 struct Qdisc {

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "remora/bpf.hpp"
 #include "remora/commands.hpp"
 #include "remora/daemon.hpp"
 #include "remora/nodes.hpp"
@@ -25,13 +26,6 @@ namespace {
 using netlink::Request;
 
 // ---- start, stop ----
-
-struct StartOptions {
-    std::string memory, page;
-    std::string idle;
-    std::optional<std::string> port, pool, sessions, regions, spaces_max;
-    std::vector<std::string> spaces;
-};
 
 struct Space {
     SpaceOption option;
@@ -56,6 +50,8 @@ void add_space(netlink::Family& family, const Space& space) {
         request.u64(RMEM_NODE_A_QUOTA, space.option.quota_bytes);
     if (space.option.read_only_of)
         request.u32(RMEM_NODE_A_READ_ONLY_OF, space.option.read_only_of);
+    if (space.option.sealed_only)
+        request.flag(RMEM_NODE_A_SEALED_ONLY);
     try {
         family.call(std::move(request));
     } catch (const netlink::Refused& refused) {
@@ -90,40 +86,11 @@ Request start_request(const StartOptions& options) {
     return request;
 }
 
-void node_start(const StartOptions& options) {
-    Request request = start_request(options);
-    std::vector<Space> spaces = read_spaces(options.spaces);
-    netlink::Family family = node_family();
-    catch_signals();
-    try {
-        family.call_interruptibly(std::move(request), signalled);
-    } catch (const netlink::Refused& refused) {
-        if (refused.error() == EALREADY)
-            throw Failure("the node is started already: 'remora node stop' first");
-        throw Failure("can't start the node: {}", refused.what());
-    } catch (const netlink::Interrupted&) {
-        throw Failure("start interrupted: the node is not started");
-    }
-    try {
-        for (const Space& space : spaces)
-            add_space(family, space);
-        if (signalled)
-            throw Failure("start interrupted");
-    } catch (const Failure& failure) {
-        family.call(Request(RMEM_NODE_CMD_STOP));
-        throw Failure("{}; the node is stopped again", failure.what());
-    }
-}
-
 void node_stop(const std::string& named) {
     std::string socket = daemon_socket(named);
     if (!socket.empty())
         return Daemon(socket).stop();
-    try {
-        node_family().call(Request(RMEM_NODE_CMD_STOP));
-    } catch (const netlink::Refused& refused) {
-        throw Failure("can't stop the node: {}", refused.what());
-    }
+    kernel_stop();
 }
 
 // ---- status ----
@@ -153,15 +120,7 @@ void space_del(const std::string& text, bool force, const std::string& named) {
     std::string socket = daemon_socket(named);
     if (!socket.empty())
         return Daemon(socket).del_space(id, force);
-    Request request(RMEM_NODE_CMD_SPACE_DEL);
-    request.u32(RMEM_NODE_A_SPACE, id);
-    if (force)
-        request.flag(RMEM_NODE_A_FORCE);
-    try {
-        node_family().call(std::move(request));
-    } catch (const netlink::Refused& refused) {
-        throw Failure("can't delete space {}: {}", id, refused.what());
-    }
+    kernel_space_del(id, force);
 }
 
 void space_list(bool json, const std::string& named) {
@@ -201,6 +160,7 @@ constexpr std::size_t offload_name_max = 15, offload_clients_max = 16; // the ke
 struct OffloadOptions {
     std::string which, space, clients;
     std::uint32_t budget_us = 0; // the program's own
+    std::vector<std::string> links;
 };
 
 std::vector<std::uint32_t> clients_of(const std::string& text) {
@@ -227,31 +187,58 @@ void offload_load(const OffloadOptions& options, const std::string& named) {
     std::string socket = daemon_socket(named);
     if (!socket.empty())
         return Daemon(socket).load_offload(std::filesystem::absolute(options.which), space,
-                                           options.budget_us, clients);
-    if (options.which.find('/') != std::string::npos || options.which.size() > offload_name_max)
-        throw Failure("'{}' is no name of a module's program: for a remora-node name its --socket",
-                      options.which);
+                                           options.budget_us, clients, options.links);
+    if (!options.links.empty())
+        throw Misuse("--link is for a remora-node: name its --socket");
     if (clients.size() > offload_clients_max)
         throw Failure("{} spaces are more than the {} that can call a program", clients.size(),
                       offload_clients_max);
+    const bool in_bpf = bpf_is_file(options.which);
+    const std::string name = in_bpf ? bpf_run("load", options.which) : options.which;
+    if (name.find('/') != std::string::npos || name.size() > offload_name_max)
+        throw Failure("'{}' is no name of a module's program, nor FILE.bpf.o: for a remora-node "
+                      "name its --socket",
+                      name);
     Request request(RMEM_NODE_CMD_OFFLOAD_LOAD);
-    request.string(RMEM_NODE_A_OFFLOAD, options.which);
+    request.string(RMEM_NODE_A_OFFLOAD, name);
     request.u32(RMEM_NODE_A_SPACE, space);
     request.bytes(RMEM_NODE_A_CLIENTS, clients.data(), clients.size() * sizeof(clients[0]));
     if (options.budget_us)
         request.u32(RMEM_NODE_A_BUDGET_US, options.budget_us);
-    call_offload(std::move(request), "load", options.which);
+    try {
+        call_offload(std::move(request), "load", name);
+    } catch (...) {
+        if (in_bpf)
+            bpf_forget(name);
+        throw;
+    }
 }
 
+bool is_bound(const std::string& name) {
+    const std::vector<OffloadReport> all = kernel_offloads();
+    return std::ranges::any_of(all, [&](const OffloadReport& each) { return each.name == name; });
+}
+
+// The kernel forgets a program in BPF when no space has it, also one that its node has lost.
 void offload_remove(const OffloadOptions& options, const std::string& named) {
     const std::uint32_t space = parse_space_id(options.space);
     std::string socket = daemon_socket(named);
     if (!socket.empty())
         return Daemon(socket).remove_offload(options.which, space);
+    if (options.which.find('/') != std::string::npos)
+        throw Failure("'{}' is no name of a program", options.which);
     Request request(RMEM_NODE_CMD_OFFLOAD_REMOVE);
     request.string(RMEM_NODE_A_OFFLOAD, options.which);
     request.u32(RMEM_NODE_A_SPACE, space);
-    call_offload(std::move(request), "remove", options.which);
+    try {
+        call_offload(std::move(request), "remove", options.which);
+    } catch (const Failure&) {
+        if (is_bound(options.which) || !bpf_forget(options.which))
+            throw;
+        return;
+    }
+    if (!is_bound(options.which))
+        bpf_forget(options.which);
 }
 
 void offload_list(bool json, const std::string& named) {
@@ -285,7 +272,8 @@ void add_space_commands(CLI::App& node) {
 
     CLI::App* add = space->add_subcommand("add", "Let clients that hold the key use a space");
     auto text = std::make_shared<std::string>();
-    add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]")->required();
+    add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID][,require=sealed]")
+        ->required();
     Socket socket = add_socket(*add);
     add->callback([=] { space_add(*text, *socket); });
 
@@ -311,7 +299,8 @@ void add_offload_commands(CLI::App& node) {
     CLI::App* load = offload->add_subcommand("load", "Let clients call a program");
     auto options = std::make_shared<OffloadOptions>();
     load->add_option("PROGRAM", options->which,
-                     "FILE.so for a remora-node, NAME of a module's for the kernel's node")
+                     "FILE.so for a remora-node; for the kernel's node FILE.bpf.o, or the NAME of "
+                     "a module's or of one that is loaded")
         ->required();
     load->add_option("--space", options->space, "ID of the space that it reaches")->required();
     load->add_option("--clients", options->clients,
@@ -319,10 +308,20 @@ void add_offload_commands(CLI::App& node) {
     load->add_option("--budget", options->budget_us,
                      "Microseconds of the node's time for a call, instead of the program's choice")
         ->check(CLI::Range(1, 100000));
+    load->add_option("--link", options->links,
+                     "NAME=TARGET: another node for the program, as in next=udp:HOST,key=FILE; "
+                     "repeatable; a remora-node's alone")
+        ->allow_extra_args(false);
     Socket socket = add_socket(*load);
     load->callback([=] { offload_load(*options, *socket); });
 
-    CLI::App* remove = offload->add_subcommand("remove", "Let nobody call it any more");
+    CLI::App* replace = offload->add_subcommand(
+        "replace", "Put a newer program in BPF in the place of that of its name");
+    auto file = std::make_shared<std::string>();
+    replace->add_option("FILE", *file, "FILE.bpf.o")->required();
+    replace->callback([=] { bpf_run("replace", *file); });
+
+    CLI::App* remove = offload->add_subcommand("remove", "Unload a program from a space");
     options = std::make_shared<OffloadOptions>();
     remove->add_option("NAME", options->which)->required();
     remove->add_option("--space", options->space, "ID of its space")->required();
@@ -352,10 +351,61 @@ void add_start_command(CLI::App& node) {
         ->add_option("--space", options->spaces,
                      "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
         ->allow_extra_args(false);
-    start->callback([options] { node_start(*options); });
+    start->callback([options] { kernel_start(*options); });
 }
 
 } // namespace
+
+void kernel_start(const StartOptions& options) {
+    Request request = start_request(options);
+    std::vector<Space> spaces = read_spaces(options.spaces);
+    netlink::Family family = node_family();
+    catch_signals();
+    try {
+        family.call_interruptibly(std::move(request), signalled);
+    } catch (const netlink::Refused& refused) {
+        if (refused.error() == EALREADY)
+            throw Failure("the node is started already: 'remora node stop' first");
+        throw Failure("can't start the node: {}", refused.what());
+    } catch (const netlink::Interrupted&) {
+        throw Failure("start interrupted: the node is not started");
+    }
+    try {
+        for (const Space& space : spaces)
+            add_space(family, space);
+        if (signalled)
+            throw Failure("start interrupted");
+    } catch (const Failure& failure) {
+        family.call(Request(RMEM_NODE_CMD_STOP));
+        throw Failure("{}; the node is stopped again", failure.what());
+    }
+}
+
+void kernel_stop() {
+    try {
+        node_family().call(Request(RMEM_NODE_CMD_STOP));
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't stop the node: {}", refused.what());
+    }
+}
+
+void kernel_space_add(const std::string& text) {
+    const std::vector<Space> spaces = read_spaces({text});
+    netlink::Family family = node_family();
+    add_space(family, spaces.front());
+}
+
+void kernel_space_del(std::uint32_t id, bool force) {
+    Request request(RMEM_NODE_CMD_SPACE_DEL);
+    request.u32(RMEM_NODE_A_SPACE, id);
+    if (force)
+        request.flag(RMEM_NODE_A_FORCE);
+    try {
+        node_family().call(std::move(request));
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't delete space {}: {}", id, refused.what());
+    }
+}
 
 void add_node_commands(CLI::App& program) {
     CLI::App* node = program.add_subcommand("node", "The memory node of this machine");

@@ -56,9 +56,12 @@ NodeReport kernel_report() {
 std::vector<SpaceReport> kernel_spaces() {
     std::vector<SpaceReport> spaces;
     for (const Attributes& space : node_family().dump(Request(RMEM_NODE_CMD_SPACES)))
-        spaces.push_back({space.number(RMEM_NODE_A_SPACE), space.number(RMEM_NODE_A_PROMISED),
-                          space.number(RMEM_NODE_A_QUOTA), space.number(RMEM_NODE_A_REGIONS),
-                          space.number(RMEM_NODE_A_READ_ONLY_OF)});
+        spaces.push_back(
+            {space.number(RMEM_NODE_A_SPACE), space.number(RMEM_NODE_A_PROMISED),
+             space.number(RMEM_NODE_A_QUOTA), space.number(RMEM_NODE_A_REGIONS),
+             space.number(RMEM_NODE_A_READ_ONLY_OF), space.number(RMEM_NODE_A_USED_NS),
+             space.number(RMEM_NODE_A_OPERATIONS), space.number(RMEM_NODE_A_READ_BYTES),
+             space.number(RMEM_NODE_A_WRITTEN_BYTES), space.has(RMEM_NODE_A_SEALED_ONLY)});
     return spaces;
 }
 
@@ -101,7 +104,7 @@ std::vector<RegionReport> kernel_regions(std::uint32_t space) {
 }
 
 std::vector<std::string> space_columns() {
-    return {"SPACE", "PROMISED", "QUOTA", "REGIONS", "ACCESS"};
+    return {"SPACE", "PROMISED", "QUOTA", "REGIONS", "ACCESS", "CALLS"};
 }
 
 std::vector<std::string> region_columns() {
@@ -117,9 +120,15 @@ std::vector<std::string> region_row(const RegionReport& region) {
 }
 
 std::vector<std::string> space_row(const SpaceReport& space) {
-    return {fmt::to_string(space.id), size_text(space.promised_bytes),
-            space.quota_bytes ? size_text(space.quota_bytes) : "-", fmt::to_string(space.regions),
-            space.read_only_of ? fmt::format("read-only of {}", space.read_only_of) : "full"};
+    return {fmt::to_string(space.id),
+            size_text(space.promised_bytes),
+            space.quota_bytes ? size_text(space.quota_bytes) : "-",
+            fmt::to_string(space.regions),
+            fmt::format("{}{}",
+                        space.read_only_of ? fmt::format("read-only of {}", space.read_only_of)
+                                           : "full",
+                        space.sealed_only ? ", sealed" : ""),
+            fmt::format("{} us", space.calls_ns / 1000)};
 }
 
 std::vector<std::string> offload_columns() {

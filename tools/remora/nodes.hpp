@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,22 @@ namespace remora {
 netlink::Family node_family();
 
 NodeReport kernel_report();
+
+// As the user wrote them. spaces: ID=KEYFILE[,quota=SIZE|,read-only-of=ID].
+struct StartOptions {
+    std::string memory, page;
+    std::string idle;
+    std::optional<std::string> port, pool, sessions, regions, spaces_max;
+    std::vector<std::string> spaces;
+};
+
+// The kernel's node, by node.cpp. All throw Failure, or Misuse for options that can't be. Signals
+// are recorded from the start on, and interrupt it.
+void kernel_start(const StartOptions& options);
+void kernel_stop();
+void kernel_space_add(const std::string& text);
+void kernel_space_del(std::uint32_t id, bool force);
+
 // For a table.
 std::vector<std::string> space_columns();
 std::vector<std::string> space_row(const SpaceReport& space);

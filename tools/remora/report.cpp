@@ -35,6 +35,8 @@ bool is_scheduled(const Device& device) {
 nlohmann::ordered_json status_json(const Device& device) {
     nlohmann::ordered_json json;
     json["device"] = "/dev/" + device.name();
+    json["name"] = device.attributes.string(RMEM_A_NAME);
+    json["keep"] = device.attributes.has(RMEM_A_KEEP);
     json["node"] = device.node();
     json["space"] = device.number(RMEM_A_SPACE);
     json["size_bytes"] = device.number(RMEM_A_BYTES);
@@ -76,17 +78,18 @@ void warn_of_min_free() {
 void status(bool json) {
     bool disks = false;
     auto list = nlohmann::ordered_json::array();
-    Table table({"DEVICE", "SIZE", "NODE", "STATE", "IN USE", "RTT", "CWND", "INTEGRITY"});
+    Table table({"DEVICE", "NAME", "SIZE", "NODE", "STATE", "IN USE", "RTT", "CWND", "INTEGRITY"});
     for (const Device& device : devices(std::nullopt)) {
         list.push_back(status_json(device));
         disks |= device.number(RMEM_A_KIND) == RMEM_KIND_DISK;
         std::uint64_t openers = device.number(RMEM_A_OPENERS);
         std::uint64_t bytes = device.number(RMEM_A_BYTES);
-        table.add({"/dev/" + device.name(), bytes ? size_text(bytes) : "-", device.node(),
-                   state_text(device), openers ? fmt::format("{}", openers) : "no",
-                   time_text(device.number(RMEM_A_RTT_NS)),
-                   fmt::format("{:.2f}", cwnd_packets(device)),
-                   name_of(integrity_names, device.number(RMEM_A_INTEGRITY))});
+        const std::string name = device.attributes.string(RMEM_A_NAME);
+        table.add(
+            {"/dev/" + device.name(), name.empty() ? "-" : name, bytes ? size_text(bytes) : "-",
+             device.node(), state_text(device), openers ? fmt::format("{}", openers) : "no",
+             time_text(device.number(RMEM_A_RTT_NS)), fmt::format("{:.2f}", cwnd_packets(device)),
+             name_of(integrity_names, device.number(RMEM_A_INTEGRITY))});
     }
     if (json)
         fmt::print("{}\n", list.dump(2));

@@ -13,9 +13,10 @@ extern "C" void note_signal(int number) {
     signalled = number;
 }
 
-void catch_signals() {
+void catch_signals(int flags) {
     struct sigaction action {};
-    action.sa_handler = note_signal; // no SA_RESTART: the kernel's wait shall end
+    action.sa_handler = note_signal;
+    action.sa_flags = flags; // no SA_RESTART: the kernel's wait shall end
     for (int number : {SIGINT, SIGTERM, SIGHUP})
         sigaction(number, &action, nullptr);
 }

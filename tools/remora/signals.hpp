@@ -8,7 +8,7 @@ namespace remora {
 // The signal that came, 0 if none did.
 extern volatile int signalled;
 
-// Records signals from now on; they interrupt system calls.
-void catch_signals();
+// Records signals from now on; they interrupt system calls. flags: of sigaction(2).
+void catch_signals(int flags = 0);
 
 } // namespace remora

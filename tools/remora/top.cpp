@@ -15,88 +15,19 @@
 #include <unistd.h>
 
 #include "remora/commands.hpp"
-#include "remora/daemon.hpp"
 #include "remora/devices.hpp"
-#include "remora/eqds.hpp"
+#include "remora/look.hpp"
 #include "remora/nodes.hpp"
 #include "remora/table.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
-#include "support/say.hpp"
 #include "uapi/remora_eqds.h"
 
 namespace remora {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-struct Node {
-    std::string name; // kernel, or a daemon's socket
-    NodeReport report;
-    std::vector<SpaceReport> spaces; // the kernel's
-};
-
-struct Look {
-    Clock::time_point when;
-    std::vector<Node> nodes;
-    std::map<std::string, Device> devices;
-    std::map<std::string, netlink::Attributes> eqds;
-};
-
-// A module that isn't loaded, or serves in another network namespace alone, reports nothing.
-template <typename Ask>
-auto if_serves(std::string& elsewhere, Ask ask) -> std::optional<decltype(ask())> {
-    try {
-        return ask();
-    } catch (const netlink::NoFamily& none) {
-        if (none.is_loaded())
-            elsewhere = none.what();
-        return std::nullopt;
-    }
-}
-
-// A daemon that stands still is told of, and the others are shown.
-void add_daemon(const std::string& socket, std::vector<Node>& nodes) {
-    try {
-        nodes.push_back({socket, Daemon(socket).report(), {}});
-    } catch (const Failure& failure) {
-        if (failure.error() != ETIMEDOUT)
-            throw;
-        warn("remora: {}", failure.what());
-    }
-}
-
-Look look(const std::vector<std::string>& sockets) {
-    Look now{Clock::now(), {}, {}, {}};
-    std::string elsewhere; // why a module that is loaded serves nothing here
-    auto kernel = if_serves(elsewhere, [] {
-        return Node{"kernel", kernel_report(), kernel_spaces()};
-    });
-    auto used = if_serves(elsewhere, [] { return devices(std::nullopt); });
-    auto tunnels = if_serves(elsewhere, [] { return eqds_devices(); });
-    if (!kernel && !used && !tunnels && sockets.empty())
-        throw Failure("{}", elsewhere.empty() ? "none of rmem, rmem_node and eqds is loaded: "
-                                                "modprobe one, or name a --socket"
-                                              : elsewhere);
-    if (tunnels)
-        for (netlink::Attributes& device : *tunnels) {
-            std::string name = device.string(EQDS_A_DEVICE);
-            now.eqds.emplace(std::move(name), std::move(device));
-        }
-    if (kernel && kernel->report.started)
-        now.nodes.push_back(std::move(*kernel));
-    for (const std::string& socket : sockets)
-        add_daemon(socket, now.nodes);
-    if (used) {
-        for (Device& device : *used) {
-            std::string name = device.name();
-            now.devices.emplace(name, std::move(device));
-        }
-    }
-    return now;
-}
 
 // ---- growth per second ----
 
@@ -143,11 +74,34 @@ std::string rate_text(double rate) {
 
 // ---- output ----
 
+// As remora node space list has them, with the node before them and rates behind.
+std::vector<std::string> space_top_columns() {
+    std::vector<std::string> columns = space_columns();
+    columns.insert(columns.begin(), "LENT");
+    columns.insert(columns.end(), {"OP/S", "READ MB/S", "WRITTEN MB/S"});
+    return columns;
+}
+
+struct SpaceRates {
+    double calls_share; // the part of a processor that its clients' calls took
+    double operations, read_bytes, written_bytes;
+};
+
+std::vector<std::string> space_top_row(const NodeLook& node, const SpaceReport& space,
+                                       const SpaceRates& rates) {
+    std::vector<std::string> row = space_row(space);
+    row.back() = fmt::format("{:.1f} %", 100 * rates.calls_share);
+    row.insert(row.begin(), node.name);
+    row.insert(row.end(), {rate_text(rates.operations), mb_text(rates.read_bytes),
+                           mb_text(rates.written_bytes)});
+    return row;
+}
+
 struct Shown {
     Json nodes = Json::array(), devices = Json::array(), eqds = Json::array();
     Table node_table{{"LENT", "PORT", "MEMORY", "PROMISED", "WRITTEN TO", "SESSIONS", "READ/S",
                       "MB/S", "WRITE/S", "MB/S", "ATOMIC/S", "PUT/S", "DROP/S"}};
-    Table space_table{space_columns()};
+    Table space_table{space_top_columns()};
     Table device_table{{"USED", "NODE", "STATE", "READ/S", "MB/S", "P50", "P99", "WRITE/S", "MB/S",
                         "P50", "P99", "ATOMIC/S", "PUT/S", "P50", "P99", "RETRY/S"}};
     Table eqds_table{
@@ -155,15 +109,38 @@ struct Shown {
     bool has_spaces = false;
 };
 
-void show_spaces(const Node& node, Json& json, Shown& shown) {
+// A space that was deleted and added again between the samples shows nothing.
+SpaceRates space_rates(const SpaceReport& space, const NodeLook& before, double seconds) {
+    for (const SpaceReport& earlier : before.spaces) {
+        if (earlier.id != space.id)
+            continue;
+        auto rate = [&](std::uint64_t is, std::uint64_t was) {
+            return is > was ? static_cast<double>(is - was) / seconds : 0;
+        };
+        return {rate(space.calls_ns, earlier.calls_ns) / 1e9,
+                rate(space.operations, earlier.operations),
+                rate(space.read_bytes, earlier.read_bytes),
+                rate(space.written_bytes, earlier.written_bytes)};
+    }
+    return {};
+}
+
+void show_spaces(const NodeLook& node, const NodeLook& before, double seconds, Json& json,
+                 Shown& shown) {
     for (const SpaceReport& space : node.spaces) {
-        json["spaces"].push_back(space_json(space));
-        shown.space_table.add(space_row(space));
+        const SpaceRates rates = space_rates(space, before, seconds);
+        Json& told = json["spaces"].emplace_back(space_json(space));
+        told["calls_share"] = rates.calls_share;
+        told["operations_per_s"] = rates.operations;
+        told["read_bytes_per_s"] = rates.read_bytes;
+        told["written_bytes_per_s"] = rates.written_bytes;
+        shown.space_table.add(space_top_row(node, space, rates));
         shown.has_spaces = true;
     }
 }
 
-void show_node(const Node& node, const Rates& rates, Shown& shown) {
+void show_node(const NodeLook& node, const NodeLook& before, double seconds, Shown& shown) {
+    const Rates rates(node.report.counters, before.report.counters, seconds);
     const NodeReport& report = node.report;
     Json json = {{"node", node.name},
                  {"port", report.port},
@@ -185,7 +162,7 @@ void show_node(const Node& node, const Rates& rates, Shown& shown) {
                           mb_text(rates.of("read-bytes")), rate_text(rates.of_both("write")),
                           mb_text(rates.of("write-bytes")), rate_text(rates.of("atomic")),
                           rate_text(rates.of("put")), rate_text(rates.of_all("drop-"))});
-    show_spaces(node, json, shown);
+    show_spaces(node, before, seconds, json, shown);
     shown.nodes.push_back(std::move(json));
 }
 
@@ -248,11 +225,10 @@ void show_eqds(const netlink::Attributes& device, const netlink::Attributes& bef
 Shown compare(const Look& now, const Look& before) {
     double seconds = std::chrono::duration<double>(now.when - before.when).count();
     Shown shown;
-    for (const Node& node : now.nodes) {
-        for (const Node& earlier : before.nodes) {
+    for (const NodeLook& node : now.nodes) {
+        for (const NodeLook& earlier : before.nodes) {
             if (earlier.name == node.name && earlier.report.boot == node.report.boot)
-                show_node(node, Rates(node.report.counters, earlier.report.counters, seconds),
-                          shown);
+                show_node(node, earlier, seconds, shown);
         }
     }
     for (const auto& [name, device] : now.devices) {
@@ -285,29 +261,51 @@ void print(const Shown& shown, bool is_terminal) {
     }
     if (!is_terminal)
         fmt::print("\n");
-    if (std::fflush(stdout))
-        throw Failure("can't write to standard output");
 }
 
-// Runs until a signal; with --json once.
-void top(bool json, const std::string& interval, const std::vector<std::string>& sockets) {
-    std::uint32_t interval_ms = parse_seconds_ms(interval, 1, UINT32_MAX, "--interval");
-    Look before = look(sockets);
-    for (;;) {
-        timespec left{interval_ms / 1000, static_cast<long>(interval_ms % 1000) * 1'000'000};
-        while (nanosleep(&left, &left) && errno == EINTR) {
+Look look_at_something(const std::vector<std::string>& sockets) {
+    Look now = look(sockets);
+    if (!now.why_nothing.empty())
+        throw Failure("{}", now.why_nothing);
+    return now;
+}
+
+struct TopOptions {
+    bool json = false, batch = false;
+    std::string interval = "1";
+    std::optional<std::string> count;
+    std::vector<std::string> sockets;
+};
+
+Json samples_json(const Shown& shown, double seconds) {
+    return {{"seconds", seconds},
+            {"nodes", shown.nodes},
+            {"devices", shown.devices},
+            {"eqds", shown.eqds}};
+}
+
+// Runs for so many samples; unless told, until a signal, and with --json once.
+void top(const TopOptions& options) {
+    const std::uint32_t interval_ms =
+        parse_seconds_ms(options.interval, 1, UINT32_MAX, "--interval");
+    std::uint64_t left = options.json ? 1 : UINT64_MAX;
+    if (options.count)
+        left = parse_number(*options.count, 1, UINT32_MAX, "--count");
+    const bool is_terminal = !options.batch && isatty(STDOUT_FILENO);
+    Look before = look_at_something(options.sockets);
+    for (; left; left--) {
+        timespec pause{interval_ms / 1000, static_cast<long>(interval_ms % 1000) * 1'000'000};
+        while (nanosleep(&pause, &pause) && errno == EINTR) {
         }
-        Look now = look(sockets);
-        Shown shown = compare(now, before);
-        if (json) {
-            double seconds = std::chrono::duration<double>(now.when - before.when).count();
-            Json all = {{"seconds", seconds},
-                        {"nodes", shown.nodes},
-                        {"devices", shown.devices},
-                        {"eqds", shown.eqds}};
-            return fmt::print("{}\n", all.dump(2));
-        }
-        print(shown, isatty(STDOUT_FILENO));
+        Look now = look_at_something(options.sockets);
+        const Shown shown = compare(now, before);
+        const double seconds = std::chrono::duration<double>(now.when - before.when).count();
+        if (options.json) // one a line, if there are several
+            fmt::print("{}\n", samples_json(shown, seconds).dump(options.count ? -1 : 2));
+        else
+            print(shown, is_terminal);
+        if (std::fflush(stdout))
+            throw Failure("can't write to standard output");
         before = std::move(now);
     }
 }
@@ -316,14 +314,14 @@ void top(bool json, const std::string& interval, const std::vector<std::string>&
 
 void add_top_command(CLI::App& program) {
     CLI::App* command = program.add_subcommand("top", "Show memory lent and used, with rates");
-    auto json = std::make_shared<bool>(false);
-    auto interval = std::make_shared<std::string>("1");
-    auto sockets = std::make_shared<std::vector<std::string>>();
-    command->add_flag("--json", *json, "Print one sample, as an object");
-    command->add_option("--interval", *interval, "SECONDS to count; default 1");
-    command->add_option("--socket", *sockets, "PATH of a remora-node's socket; repeatable")
+    auto options = std::make_shared<TopOptions>();
+    command->add_flag("--json", options->json, "Print one sample, as an object");
+    command->add_option("--interval", options->interval, "SECONDS to count; default 1");
+    command->add_flag("-b,--batch", options->batch, "Don't clear the terminal");
+    command->add_option("-n,--count", options->count, "Samples to print");
+    command->add_option("--socket", options->sockets, "PATH of a remora-node's socket; repeatable")
         ->allow_extra_args(false);
-    command->callback([=] { top(*json, *interval, *sockets); });
+    command->callback([options] { top(*options); });
 }
 
 } // namespace remora

@@ -2,28 +2,15 @@
 #include "remora/verbs.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/ranges.h>
 
+#include "common/nearest.hpp"
 #include "support/failure.hpp"
 
 namespace remora {
 
 namespace {
-
-// Letters to change, add or drop.
-std::size_t distance(const std::string& from, const std::string& to) {
-    std::vector<std::size_t> row(to.size() + 1);
-    std::iota(row.begin(), row.end(), 0u);
-    for (std::size_t i = 0; i < from.size(); i++) {
-        std::size_t diagonal = row[0]++;
-        for (std::size_t j = 0; j < to.size(); j++)
-            diagonal = std::exchange(
-                row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, diagonal + (from[i] != to[j])}));
-    }
-    return row.back();
-}
 
 std::vector<std::string> names_in(const CLI::App& app) {
     std::vector<std::string> names;
@@ -33,13 +20,9 @@ std::vector<std::string> names_in(const CLI::App& app) {
     return names;
 }
 
-struct Walk {
-    const CLI::App* app; // the last that a word names
-    std::string named;   // "remora node"
-    std::size_t words;   // of args
-};
+} // namespace
 
-Walk walk(const CLI::App& program, const std::vector<std::string>& args) {
+Walk walk_verbs(const CLI::App& program, const std::vector<std::string>& args) {
     Walk at{&program, program.get_name(), 0};
     while (at.words < args.size()) {
         const std::string& word = args[at.words];
@@ -52,8 +35,6 @@ Walk walk(const CLI::App& program, const std::vector<std::string>& args) {
     return at;
 }
 
-} // namespace
-
 std::vector<std::string> expand_help(std::vector<std::string> args) {
     if (args.empty() || args.front() != "help")
         return args;
@@ -63,7 +44,7 @@ std::vector<std::string> expand_help(std::vector<std::string> args) {
 }
 
 void check_verbs(const CLI::App& program, const std::vector<std::string>& args) {
-    const Walk at = walk(program, args);
+    const Walk at = walk_verbs(program, args);
     const std::vector<std::string> names = names_in(*at.app);
     if (names.empty())
         return;
@@ -73,16 +54,30 @@ void check_verbs(const CLI::App& program, const std::vector<std::string>& args) 
     const std::string& word = args[at.words];
     if (word.starts_with("-"))
         return;
-    auto far = [&](const std::string& name) { return distance(word, name); };
-    const std::string& nearest = *std::ranges::min_element(names, {}, far);
-    if (far(nearest) <= std::max<std::size_t>(1, word.size() / 3))
+    if (const std::string near = nearest(word, names); !near.empty())
         throw Misuse("there is no command '{} {}': is it '{} {}'? See '{} --help'", at.named, word,
-                     at.named, nearest, at.named);
+                     at.named, near, at.named);
     throw Misuse("there is no command '{} {}': see '{} --help'", at.named, word, at.named);
 }
 
+std::string nearest_option(const CLI::App& program, const std::vector<std::string>& args) {
+    const Walk at = walk_verbs(program, args);
+    std::vector<std::string> names;
+    for (const CLI::Option* each : at.app->get_options())
+        for (const std::string& name : each->get_lnames())
+            names.push_back("--" + name);
+    for (std::size_t n = at.words; n < args.size() && args[n] != "--"; n++) {
+        const std::string word = args[n].substr(0, args[n].find('='));
+        if (!word.starts_with("--") || std::ranges::find(names, word) != names.end())
+            continue;
+        const std::string near = nearest(word, names);
+        return near.empty() ? "" : fmt::format("is '{}' meant by '{}'? ", near, word);
+    }
+    return {};
+}
+
 std::string named_command(const CLI::App& program, const std::vector<std::string>& args) {
-    return walk(program, args).named;
+    return walk_verbs(program, args).named;
 }
 
 } // namespace remora

@@ -30,6 +30,7 @@ EqdsNet::EqdsNet(Sim& owner) : sim(owner) {
     config.overdraw = params.eqds_overdraw;
     config.pull_trimmed = params.eqds_pull_trimmed;
     config.ordered = !params.eqds_unordered;
+    config.strikes_max = 0; // a native flow ends when all of its bytes have arrived
     config.idle_ns = 1'000'000'000;
     config.rto_min_ns = static_cast<std::uint64_t>(spray_rto_us(params, params.eqds_rto_us) * 1000);
     config.rto_max_ns = std::max(config.rto_max_ns, config.rto_min_ns);
@@ -297,7 +298,7 @@ void EqdsHost::receive(Packet* packet) {
 void EqdsHost::receive_data(EqdsTunnel& tunnel, Packet* packet, const eqds_head& head) {
     eqds_out out;
     if (!tunnel.receiving) {
-        if (!eqds_receiver_admit(&head, 0, false, &out)) {
+        if (!eqds_receiver_admit(&head, 0, &out)) {
             sim_.pool.give(packet);
             if (out.send)
                 send_head(tunnel, out.head);

@@ -70,6 +70,31 @@ const std::map<std::string, Words> presets = {
     {"edm-144",
      {"--topology", "star", "--hosts", "144", "--host-gbps", "100", "--workload", "messages",
       "--flow-bytes", "64", "--load", "0.8", "--transport", "edm", "--edm-slots", "64"}},
+    {"edm-4x36",
+     {"--topology",
+      "leaf-spine",
+      "--leaves",
+      "4",
+      "--hosts-per-leaf",
+      "36",
+      "--spines",
+      "9",
+      "--links-per-spine",
+      "4",
+      "--host-gbps",
+      "100",
+      "--workload",
+      "messages",
+      "--flow-bytes",
+      "64",
+      "--load",
+      "0.8",
+      "--transport",
+      "edm",
+      "--edm-slots",
+      "128",
+      "--edm-egress-blocks",
+      "512"}},
     {"eqds-fig8",
      {"--topology", "fat-tree", "--k", "16", "--host-gbps", "10", "--mtu-bytes", "9000",
       "--workload", "permutation", "--flow-bytes", "0", "--rto-min-us", "10000", "--queue-packets",
@@ -286,7 +311,7 @@ Options parse_options(const Words& arguments) {
     std::string preset, config;
     app.add_option("--preset", preset,
                    "parameters of a published experiment: htsim-eqds, htsim-ndp, eqds-fig8, "
-                   "edm-testbed, edm-144");
+                   "edm-testbed, edm-144, edm-4x36");
     app.add_option("--config", config,
                    "parameters from a JSON file: {\"k\": 8, \"queue\": \"trim\"}");
     add_network(app, options.params);
@@ -312,7 +337,7 @@ Options parse_options(const Words& arguments) {
         auto found = presets.find(name);
         if (found == presets.end())
             throw Misuse("preset '{}' is none of htsim-eqds, htsim-ndp, eqds-fig8, edm-testbed, "
-                         "edm-144",
+                         "edm-144, edm-4x36",
                          name);
         words = found->second;
     }

@@ -36,6 +36,7 @@ enum class Kind : std::uint8_t {
     edm_grant,
     edm_request, // RREQ
     edm_data,    // RRES, WREQ
+    edm_taken,   // between leaves
     edm_frame,
     leg_data, // of a message transport, as are the next ones
     leg_ack,

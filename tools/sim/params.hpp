@@ -31,6 +31,10 @@ struct MessageParams {
     std::uint32_t egress_blocks = 128;
     double age_us = 100'000;
     std::uint32_t mega_bytes = 0;
+    std::uint32_t window_bytes = 4096; // leaf-spine
+    // EDM by datagrams, and its failures.
+    std::uint32_t lease_us = 100;
+    double loss_percent = 0, scheduler_dies_us = 0, port_down_us = 0; // 0: none
     // Others.
     double rto_us = 50;                  // pFabric, TCP: until a lost packet goes again
     std::uint32_t credit_bytes = 32'768; // CXL: of a link's receiver, requests and data each

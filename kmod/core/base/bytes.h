@@ -6,7 +6,7 @@
 #ifndef REMORA_BASE_BYTES_H
 #define REMORA_BASE_BYTES_H
 
-#include "core/base/types.h"
+#include "core/base/bits.h"
 
 #define base_copy(dst, src, bytes) __builtin_memcpy((dst), (src), (bytes))
 #define base_zero(dst, bytes) __builtin_memset((dst), 0, (bytes))
@@ -30,6 +30,15 @@
 #define base_swap_be32(x) ((u32)(x))
 #define base_swap_be64(x) ((u64)(x))
 #endif
+
+/* The next piece of memory, aligned for a u64; with memory NULL it is only counted. */
+static inline void *base_carve(void *memory, size_t *used, size_t bytes)
+{
+	void *piece = memory ? (char *)memory + *used : NULL;
+
+	*used += base_round_up(bytes, sizeof(u64));
+	return piece;
+}
 
 /* An unsigned number of 1, 2, 4 or 8 bytes, the most significant first. */
 static inline u64 base_load_be(const void *p, u32 bytes)

@@ -52,15 +52,6 @@ static u32 demand_words(const struct edm_demand_config *config)
 	return (config->ports + 63U) / 64U;
 }
 
-/* The next piece of memory; with memory NULL it is only counted. */
-static void *demand_carve(void *memory, size_t *used, size_t bytes)
-{
-	void *piece = memory ? (char *)memory + *used : NULL;
-
-	*used += base_round_up(bytes, sizeof(u64));
-	return piece;
-}
-
 static size_t demand_lay_out(struct edm_demands *d, void *memory)
 {
 	const u32 ports = d->config.ports;
@@ -68,15 +59,15 @@ static size_t demand_lay_out(struct edm_demands *d, void *memory)
 	size_t used = 0;
 
 	d->demand =
-		demand_carve(memory, &used, (size_t)ports * d->config.slots * sizeof(*d->demand));
-	d->pair = demand_carve(memory, &used, (size_t)ports * ports * sizeof(*d->pair));
-	d->to = demand_carve(memory, &used, ports * sizeof(*d->to));
-	d->from = demand_carve(memory, &used, ports * sizeof(*d->from));
-	d->in = demand_carve(memory, &used, ports * sizeof(*d->in));
-	d->out = demand_carve(memory, &used, ports * sizeof(*d->out));
+		base_carve(memory, &used, (size_t)ports * d->config.slots * sizeof(*d->demand));
+	d->pair = base_carve(memory, &used, (size_t)ports * ports * sizeof(*d->pair));
+	d->to = base_carve(memory, &used, ports * sizeof(*d->to));
+	d->from = base_carve(memory, &used, ports * sizeof(*d->from));
+	d->in = base_carve(memory, &used, ports * sizeof(*d->in));
+	d->out = base_carve(memory, &used, ports * sizeof(*d->out));
 	for (u32 port = 0; port < ports; port++) {
-		u64 *in = demand_carve(memory, &used, set_bytes);
-		u64 *out = demand_carve(memory, &used, set_bytes);
+		u64 *in = base_carve(memory, &used, set_bytes);
+		u64 *out = base_carve(memory, &used, set_bytes);
 
 		if (!memory)
 			continue;
@@ -110,11 +101,17 @@ void edm_demand_init(struct edm_demands *d, const struct edm_demand_config *conf
 
 /* ---- levels ---- */
 
+/* The bytes that decide by SRPT. */
+static u64 demand_weight(const struct edm_demand *demand)
+{
+	return (u64)edm_demand_left(demand) + demand->beyond;
+}
+
 /* Half octaves of cache lines: 1 for a line, 3 for two lines, 4 for three, 5 for four ... */
 static u32 demand_level_srpt(const struct edm_demand *demand)
 {
-	u32 lines = edm_demand_left(demand) / DEMAND_LINE_BYTES +
-		    !!(edm_demand_left(demand) % DEMAND_LINE_BYTES);
+	const u64 left = demand_weight(demand);
+	u32 lines = (u32)(left / DEMAND_LINE_BYTES + !!(left % DEMAND_LINE_BYTES));
 	u32 octave = 31 - (u32)__builtin_clz(lines);
 	u32 half = octave ? lines >> (octave - 1) & 1 : 0;
 
@@ -186,12 +183,16 @@ static void demand_show(struct edm_demands *d, const struct edm_demand *first)
 {
 	demand_set(d, &d->in[first->destination], first->level, first->source);
 	demand_set(d, &d->out[first->source], first->level, first->destination);
+	d->in[first->destination].peers++;
+	d->out[first->source].peers++;
 }
 
 static void demand_hide(struct edm_demands *d, const struct edm_demand *first)
 {
 	demand_clear(d, &d->in[first->destination], first->level, first->source);
 	demand_clear(d, &d->out[first->source], first->level, first->destination);
+	d->in[first->destination].peers--;
+	d->out[first->source].peers--;
 }
 
 /* ---- pairs ---- */
@@ -215,7 +216,7 @@ static bool demand_before(const struct edm_demands *d, const struct edm_demand *
 		return a->arrived_ns < b->arrived_ns;
 	if (demand_group(a) != demand_group(b))
 		return demand_group(a) < demand_group(b);
-	return d->config.policy == EDM_SRPT ? edm_demand_left(a) < edm_demand_left(b)
+	return d->config.policy == EDM_SRPT ? demand_weight(a) < demand_weight(b)
 					    : a->queued_ns < b->queued_ns;
 }
 
@@ -333,6 +334,7 @@ enum edm_demand_verdict edm_demand_announce(struct edm_demands *d, u64 now_ns,
 		.id = a->id,
 		.size = a->size,
 		.granted = a->granted,
+		.beyond = a->beyond,
 		.source = a->source,
 		.destination = a->destination,
 		.type = a->type,
@@ -520,6 +522,16 @@ u32 edm_demand_best(const struct edm_demands *d, const struct edm_queue *queue, 
 
 /* ---- invariants ---- */
 
+static bool demand_counts_peers(const struct edm_demands *d, const struct edm_queue *queue)
+{
+	u32 peers = 0;
+
+	for (u32 word = 0; word < EDM_LEVELS * d->words; word++)
+		for (u64 left = queue->set[word]; left; left &= left - 1)
+			peers++;
+	return peers == queue->peers;
+}
+
 static const char *demand_check_pair(const struct edm_demands *d, u16 source, u16 destination,
 				     u32 *queued)
 {
@@ -559,6 +571,9 @@ const char *edm_demand_check(const struct edm_demands *d)
 			if (broken)
 				return broken;
 		}
+		if (!demand_counts_peers(d, &d->in[source]) ||
+		    !demand_counts_peers(d, &d->out[source]))
+			return "a port's count of peers is wrong";
 	}
 	for (u32 n = 0; n < (u32)d->config.ports * d->config.slots; n++) {
 		live += d->demand[n].state != EDM_FREE;

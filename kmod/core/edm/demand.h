@@ -14,7 +14,8 @@
  * A level is a band of priority, 0 first. Each port has, for each level, the set of peers whose
  * pair has its best message in that level. Choosing the best peer among idle ones is thus an AND of
  * bit sets, level by level: no scan of queues, and an exact answer whichever ports are busy.
- *   SRPT  half octaves of the remaining bytes, so sizes within 41 % of each other count as equal
+ *   SRPT  half octaves of the remaining bytes and `beyond`, so sizes within 41 % of each other
+ *         count as equal
  *   FCFS  turns of config.turn_ns, at most EDM_TURNS beyond the oldest message queued
  * Peers within a level take turns.
  *
@@ -65,6 +66,7 @@ struct edm_demand {
 	u32 id;	       /* of the slot's last message */
 	u32 size;      /* bytes */
 	u32 granted;   /* bytes, from the first */
+	u32 beyond;    /* bytes that are another's to grant, and count for the priority */
 	u32 grant_seq; /* of the datagram that told the last grant */
 	u32 turn;      /* FCFS */
 	u16 source, destination;
@@ -80,6 +82,7 @@ struct edm_demand {
 struct edm_queue {
 	u32 levels; /* bit l: set[l] isn't empty */
 	u32 last;    /* peer that was served last */
+	u32 peers;   /* in all sets */
 	u64 *set;    /* [EDM_LEVELS][words] of peers */
 };
 
@@ -108,7 +111,7 @@ struct edm_demands {
 
 /* An announced message; bytes before granted need no grant. */
 struct edm_announcement {
-	u32 id, size, granted;
+	u32 id, size, granted, beyond;
 	u16 source, destination;
 	u8 type; /* EDM_WRITE: source announces; EDM_READ: destination */
 	bool disfavoured;

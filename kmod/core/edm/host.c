@@ -34,27 +34,19 @@ bool edm_host_config_is_valid(const struct edm_host_config *config)
 	       config->links && config->links <= EDM_LINKS_MAX;
 }
 
-static void *host_carve(void *memory, size_t *used, size_t bytes)
-{
-	void *piece = memory ? (char *)memory + *used : NULL;
-
-	*used += base_round_up(bytes, sizeof(u64));
-	return piece;
-}
-
 static size_t host_lay_out(struct edm_host *h, const struct edm_host_config *config, void *memory)
 {
 	const size_t ports = config->ports, slots = config->link.slots;
 	size_t used = 0;
 
-	h->message = host_carve(memory, &used, slots * sizeof(*h->message));
-	h->answer = host_carve(memory, &used, ports * slots * sizeof(*h->answer));
-	h->peer_epoch = host_carve(memory, &used, ports * sizeof(*h->peer_epoch));
-	h->head = host_carve(memory, &used, ports * sizeof(*h->head));
-	h->tail = host_carve(memory, &used, ports * sizeof(*h->tail));
-	h->active = host_carve(memory, &used, ports * sizeof(*h->active));
-	h->waiting = host_carve(memory, &used, (ports + 63) / 64 * sizeof(u64));
-	h->free = host_carve(memory, &used, (slots + 63) / 64 * sizeof(u64));
+	h->message = base_carve(memory, &used, slots * sizeof(*h->message));
+	h->answer = base_carve(memory, &used, ports * slots * sizeof(*h->answer));
+	h->peer_epoch = base_carve(memory, &used, ports * sizeof(*h->peer_epoch));
+	h->head = base_carve(memory, &used, ports * sizeof(*h->head));
+	h->tail = base_carve(memory, &used, ports * sizeof(*h->tail));
+	h->active = base_carve(memory, &used, ports * sizeof(*h->active));
+	h->waiting = base_carve(memory, &used, (ports + 63) / 64 * sizeof(u64));
+	h->free = base_carve(memory, &used, (slots + 63) / 64 * sizeof(u64));
 	return used;
 }
 
@@ -346,14 +338,15 @@ static void host_item(struct edm_host *h, const struct edm_item *item)
 }
 
 /*
- * A CHALLENGE with a greater epoch: an earlier life had one that is not less than this one's. This
+ * A CHALLENGE with a later epoch: an earlier life had one that is not before this one's. This
  * life takes it, and joins anew everywhere.
  */
 static bool host_takes_epoch(struct edm_host *h, u64 now_ns, u8 link,
 			     const struct edm_message *message)
 {
 	if (message->kind != EDM_CHALLENGE || message->port != h->config.link.port ||
-	    h->link[link].join_ns == EDM_NEVER || message->epoch <= h->config.link.epoch)
+	    h->link[link].join_ns == EDM_NEVER ||
+	    !edm_link_is_before(h->config.link.epoch, message->epoch))
 		return false;
 	h->config.link.epoch = message->epoch;
 	if (h->follow != EDM_UNSCHEDULED)
@@ -423,7 +416,8 @@ enum edm_host_verdict edm_host_request(struct edm_host *h, u64 now_ns, u8 link,
 
 	if (item->peer >= h->config.ports ||
 	    !edm_link_accept(&h->link[link], &h->config.link, now_ns, forward, &gap) ||
-	    (link != h->follow && (s32)(forward->peer_epoch - h->peer_epoch[item->peer]) < 0))
+	    (link != h->follow &&
+	     edm_link_is_before(forward->peer_epoch, h->peer_epoch[item->peer])))
 		return EDM_HOST_STALE;
 	if (gap && link == h->follow) {
 		h->counts.gaps++;

@@ -4,6 +4,15 @@
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
 
+u32 edm_link_epoch(u32 last, u64 seconds)
+{
+	const u32 now = (u32)seconds, next = edm_link_next_epoch(last);
+
+	if (!now || (last && edm_link_is_before(now, next)))
+		return next;
+	return now;
+}
+
 void edm_link_init(struct edm_link *link, u64 now_ns)
 {
 	base_zero(link, sizeof(*link));

@@ -35,11 +35,29 @@ struct edm_link {
 struct edm_link_config {
 	struct base_siphash_key key; /* the operator's */
 	u64 join_ns;		     /* between JOINs, 1 or more */
-	u32 epoch;		     /* 1 or more, greater than those of earlier lives */
+	u32 epoch;		     /* edm_link_epoch() */
 	u32 rate_mbps;
 	u16 port;
 	u16 slots; /* at most those of the scheduler */
 };
+
+/* Is a host's life with epoch a before the one with b? b 0: there was none. */
+static inline bool edm_link_is_before(u32 a, u32 b)
+{
+	return b && (s32)(a - b) < 0;
+}
+
+/* The least epoch after one. */
+static inline u32 edm_link_next_epoch(u32 epoch)
+{
+	return epoch + 1 ? epoch + 1 : 1;
+}
+
+/*
+ * The epoch of a life that begins. last: of the life before it, or 0: not known. seconds: the
+ * clock, which might have gone back, and whose 32 bits wrap every 136 years.
+ */
+u32 edm_link_epoch(u32 last, u64 seconds);
 
 void edm_link_init(struct edm_link *link, u64 now_ns);
 

@@ -19,14 +19,6 @@ bool edm_match_config_is_valid(const struct edm_match_config *config)
 
 /* ---- memory ---- */
 
-static void *match_carve(void *memory, size_t *used, size_t bytes)
-{
-	void *piece = memory ? (char *)memory + *used : NULL;
-
-	*used += base_round_up(bytes, sizeof(u64));
-	return piece;
-}
-
 static size_t match_lay_out(struct edm_match *m, const struct edm_match_config *config,
 			    void *memory)
 {
@@ -35,13 +27,13 @@ static size_t match_lay_out(struct edm_match *m, const struct edm_match_config *
 	size_t used = 0;
 
 	for (u32 side = 0; side < EDM_SIDES; side++) {
-		m->idle[side] = match_carve(memory, &used, set_bytes);
-		m->look[side] = match_carve(memory, &used, set_bytes);
-		m->held[side] = match_carve(memory, &used, set_bytes);
-		m->half[side] = match_carve(memory, &used, ports * sizeof(*m->half[side]));
+		m->idle[side] = base_carve(memory, &used, set_bytes);
+		m->look[side] = base_carve(memory, &used, set_bytes);
+		m->held[side] = base_carve(memory, &used, set_bytes);
+		m->half[side] = base_carve(memory, &used, ports * sizeof(*m->half[side]));
 	}
-	m->share = match_carve(memory, &used, ports * sizeof(*m->share));
-	m->heap = match_carve(memory, &used, (size_t)EDM_SIDES * ports * sizeof(*m->heap));
+	m->share = base_carve(memory, &used, ports * sizeof(*m->share));
+	m->heap = base_carve(memory, &used, (size_t)EDM_SIDES * ports * sizeof(*m->heap));
 	return used;
 }
 
@@ -207,10 +199,15 @@ void edm_match_leave(struct edm_match *m, u16 port)
 	}
 }
 
+void edm_match_stop(struct edm_match *m, enum edm_side side, u16 port, bool stop)
+{
+	m->half[side][port].full = stop;
+	match_refresh(m, side, port);
+}
+
 void edm_match_egress(struct edm_match *m, u16 port, u32 bytes)
 {
-	m->half[EDM_DESTINATION][port].full = bytes > m->config.egress_bytes_max;
-	match_refresh(m, EDM_DESTINATION, port);
+	edm_match_stop(m, EDM_DESTINATION, port, bytes > m->config.egress_bytes_max);
 }
 
 void edm_match_charge(struct edm_match *m, enum edm_side side, u16 port, u32 bytes)
@@ -242,6 +239,13 @@ static bool match_share_is_left(struct edm_match *m, u64 now_ns, u16 port)
 	return share->bytes > 0;
 }
 
+/* Ports that have messages to the announcer's peer, or from it, as this one: 1 or more. */
+static u32 match_rivals(const struct edm_match *m, const struct edm_demand *demand)
+{
+	return demand->type == EDM_READ ? m->demands.out[demand->source].peers
+					: m->demands.in[demand->destination].peers;
+}
+
 /* Short messages precede others, so they cost their announcer a part of its share. */
 static void match_share_charge(struct edm_match *m, u64 now_ns, struct edm_demand *demand,
 			       u32 bytes)
@@ -249,7 +253,7 @@ static void match_share_charge(struct edm_match *m, u64 now_ns, struct edm_deman
 	const u16 announcer = edm_demand_announcer(demand);
 
 	if (!demand->disfavoured && edm_demand_left(demand) <= m->config.chunk_bytes)
-		m->share[announcer].bytes -= bytes;
+		m->share[announcer].bytes -= (s64)bytes * match_rivals(m, demand);
 	demand->disfavoured = !match_share_is_left(m, now_ns, announcer);
 }
 

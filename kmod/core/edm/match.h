@@ -21,7 +21,9 @@
  *     goes first.
  *   - Each announcer has a share: bytes of short messages that precede others. They return at
  *     share_permille of the port's rate, up to share_bytes. An announcer that has none left is
- *     served last. Splitting a message thus gains share_bytes once.
+ *     served last. A byte counts once for each announcer or destination that has messages for the
+ *     same peer, so that all who split theirs precede others with share_permille of that peer's
+ *     rate together. Splitting a message thus gains share_bytes once.
  *
  * Invariants:
  *   - a port is in at most one chunk as source and in one as destination;
@@ -131,7 +133,14 @@ enum edm_demand_verdict edm_match_announce(struct edm_match *m, u64 now_ns,
 /* As edm_demand_retract(). */
 bool edm_match_retract(struct edm_match *m, u64 now_ns, struct edm_demand *demand, u32 granted);
 
-/* Bytes in the egress queue to a port. The caller reports again when they fall. */
+/*
+ * A half of a port gets no chunk until it is no longer stopped. A port that begins to follow isn't.
+ */
+void edm_match_stop(struct edm_match *m, enum edm_side side, u16 port, bool stop);
+/*
+ * Bytes in the egress queue to a port: it is stopped above a bound. The caller reports again when
+ * they fall.
+ */
 void edm_match_egress(struct edm_match *m, u16 port, u32 bytes);
 /* Control messages use the link of a port: to it (EDM_DESTINATION) or from it (EDM_SOURCE). */
 void edm_match_charge(struct edm_match *m, enum edm_side side, u16 port, u32 bytes);

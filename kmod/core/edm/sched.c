@@ -3,6 +3,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
+#include "core/edm/link.h"
 
 #define SCHED_BITS_PER_MBIT 1000000ULL
 
@@ -172,12 +173,13 @@ enum edm_sched_verdict edm_sched_join(struct edm_sched *s, u64 now_ns,
 		return EDM_SCHED_IGNORE;
 	}
 	/* The host's clock went back, or did not go on between two of its lives. */
-	if (join->epoch < member->epoch ||
+	if (edm_link_is_before(join->epoch, member->epoch) ||
 	    (join->epoch == member->epoch && member->address != address)) {
 		s->counts.stale++;
-		return sched_challenge(s, join, member->epoch + 1, cookie, reply);
+		return sched_challenge(s, join, edm_link_next_epoch(member->epoch), cookie,
+				       reply);
 	}
-	if (join->epoch > member->epoch)
+	if (join->epoch != member->epoch)
 		sched_enter(s, join, address);
 	sched_key(s, join);
 	sched_renew(s, now_ns, member);

@@ -38,6 +38,14 @@ static u32 asl_asked(const struct eqds_receiver *r)
 	return (r->target - r->pull) & eqds_mask(r->config->profile->pull_bits);
 }
 
+/* The demand of r has changed. A tunnel that is refused credit makes the link no busier. */
+static void asl_count(struct eqds_receiver *r)
+{
+	r->asl->owed_mtus -= r->owed_mtus;
+	r->owed_mtus = eqds_receiver_may_pull(r) ? asl_asked(r) + r->backlog_mtus : 0;
+	r->asl->owed_mtus += r->owed_mtus;
+}
+
 static struct eqds_receiver *asl_of_node(struct eqds_pifo_node *node)
 {
 	return (struct eqds_receiver *)((char *)node - offsetof(struct eqds_receiver, node));
@@ -78,29 +86,28 @@ void eqds_asl_update(struct eqds_receiver *r, u32 target, u32 backlog_mtus)
 {
 	struct eqds_asl *asl = r->asl;
 
-	asl->owed_mtus -= asl_asked(r) + (u64)r->backlog_mtus;
 	r->target = target;
 	r->backlog_mtus =
 		backlog_mtus < ASL_BACKLOG_MTUS_MAX ? backlog_mtus : ASL_BACKLOG_MTUS_MAX;
-	asl->owed_mtus += asl_asked(r) + (u64)r->backlog_mtus;
-	if (!r->active && asl_asked(r) && eqds_receiver_may_send(r))
+	asl_count(r);
+	if (!r->active && asl_asked(r) && eqds_receiver_may_pull(r))
 		asl_push(asl, r);
 }
 
 void eqds_asl_renumber(struct eqds_receiver *r, u32 pull)
 {
-	r->asl->owed_mtus -= asl_asked(r);
 	r->pull = pull;
 	r->target = pull;
+	asl_count(r);
 	if (r->active)
 		asl_take(r->asl, r);
 }
 
 void eqds_asl_leave(struct eqds_receiver *r)
 {
-	r->asl->owed_mtus -= asl_asked(r) + (u64)r->backlog_mtus;
 	r->target = r->pull;
 	r->backlog_mtus = 0;
+	asl_count(r);
 	if (r->active)
 		asl_take(r->asl, r);
 }
@@ -143,31 +150,37 @@ static struct eqds_receiver *asl_pop(struct eqds_asl *asl)
 	return r;
 }
 
+/*
+ * A tunnel whose rate is lowered lets a turn pass. It is out of the list until the turn is over, or
+ * it would be asked again at once and take the turn after all.
+ */
 struct eqds_receiver *eqds_asl_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head)
 {
+	struct eqds_receiver *passed[EQDS_ASL_LOOKS], *taken = NULL;
+	u32 count = 0;
+
 	if (!asl->active || now_ns < asl->next_ns)
 		return NULL;
 	asl_bound_burst(asl, now_ns);
 	asl_pace(asl);
-	for (u32 looks = EQDS_ASL_LOOKS; looks && asl->active; looks--) {
+	while (!taken && count < EQDS_ASL_LOOKS && asl->active) {
 		struct eqds_receiver *r = asl_pop(asl);
 
-		/* Without allowance it joins again when the peer sends something. */
-		if (!eqds_receiver_may_send(r))
-			continue;
-		if (!eqds_rate_turn(&r->rate)) {
-			asl_push(asl, r);
-			continue;
-		}
-		r->pull = eqds_add(r->pull, 1, r->config->profile->pull_bits);
-		asl->owed_mtus--;
-		if (asl_asked(r))
-			asl_push(asl, r);
-		eqds_receiver_charge(r);
-		eqds_receiver_tell(r, head);
-		return r;
+		if (eqds_rate_turn(&r->rate))
+			taken = r;
+		else
+			passed[count++] = r;
 	}
-	return NULL;
+	for (u32 n = 0; n < count; n++)
+		asl_push(asl, passed[n]);
+	if (!taken)
+		return NULL;
+	eqds_receiver_pull(taken);
+	asl_count(taken);
+	if (asl_asked(taken) && eqds_receiver_may_pull(taken))
+		asl_push(asl, taken);
+	eqds_receiver_tell(taken, head);
+	return taken;
 }
 
 u16 eqds_asl_busy_us(const struct eqds_asl *asl)

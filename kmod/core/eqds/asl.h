@@ -10,7 +10,9 @@
  * One list per ingress link. Pulls leave at the link's rate; a caller that comes late may catch
  * up by burst_mtus at most. A tunnel whose rate is lowered (rate.h) lets turns pass.
  *
- * Busy time is what all tunnels of the list still want, at the link's rate.
+ * A tunnel that lets its turn pass leaves it to the next one. If all do, nobody is pulled.
+ *
+ * Busy time is the demand of all tunnels that are not refused credit, at the link's rate.
  */
 #ifndef REMORA_EQDS_ASL_H
 #define REMORA_EQDS_ASL_H
@@ -33,7 +35,7 @@ struct eqds_asl {
 	u32 next_fraction; /* in 1 / 65536 ns */
 	u32 burst_mtus;
 	u32 active;	   /* tunnels in the list */
-	u64 owed_mtus;	   /* of all of them: target - pull + backlog */
+	u64 owed_mtus;	   /* of all not refused credit: target - pull + backlog */
 	u64 virtual_time[EQDS_PRIORITIES];
 	struct eqds_receiver *head, *tail; /* FIFO */
 	struct eqds_pifo pifo;

@@ -32,6 +32,8 @@ void eqds_config_init(struct eqds_config *config, const struct eqds_profile *pro
 	config->overdraw = false;
 	config->pull_trimmed = false;
 	config->ordered = true;
+	config->cookies = false;
+	config->strikes_max = EQDS_STRIKES_MAX;
 	config->timeouts_max = 8;
 	config->rto_min_ns = 200 * BASE_NSEC_PER_USEC;
 	config->rto_max_ns = 20 * BASE_NSEC_PER_MSEC;

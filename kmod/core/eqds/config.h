@@ -13,6 +13,13 @@
 #define EQDS_NEVER	    (~0ULL)
 #define EQDS_WINDOW_PACKETS 512U /* config.window_packets, unless the caller changes it */
 
+/*
+ * config.strikes_max, unless the caller changes it: eight losses while the peer was heard, or 64
+ * trims. A path that loses half of all packets gives up one in 256.
+ */
+#define EQDS_STRIKES_MAX 64U
+#define EQDS_STRIKES_LOSS 8U /* of a transmission that nothing answered; one trimmed: 1 */
+
 struct eqds_profile {
 	u8 seq_bits;   /* 2 .. 32 */
 	u8 pull_bits;  /* 2 .. 32; half the space is more than a window of pulls */
@@ -40,6 +47,8 @@ struct eqds_config {
 	bool overdraw;	    /* send on any credit above 0; else (paper) on a packet's bytes */
 	bool pull_trimmed;  /* pull early for what was trimmed; else (paper) the sender asks */
 	bool ordered;	    /* deliver in order; else as it arrives */
+	bool cookies;	    /* peers want a cookie: a sender without one opens by an RTS */
+	u8 strikes_max;	    /* of a packet, after which it is given up: sender.h; 0: never */
 	u8 timeouts_max;    /* timeouts in a row, after which the tunnel is opened anew */
 	u64 rto_min_ns, rto_max_ns;
 	u64 idle_ns; /* without a packet, after which state is dropped */

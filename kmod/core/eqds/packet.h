@@ -28,6 +28,8 @@ struct eqds_packet {
 	u8 attempt; /* transmissions before the last one in this epoch */
 	bool again; /* pull_trimmed: in flight, and not for the first time */
 	bool counted; /* sent behind the header of an earlier number: sender.h, whole packets */
+	bool judged; /* strikes has the failure of the last transmission */
+	u8 strikes; /* failed transmissions, of all epochs: sender.h, packets given up */
 	u16 path;   /* of the last transmission */
 	u16 more;   /* numbers after seq: a whole packet, or a part of one; else 0 */
 	u16 nth;    /* the first of these segments, in the whole packet */
@@ -97,6 +99,7 @@ enum eqds_verdict {
 struct eqds_out {
 	struct eqds_packet *deliver; /* receiver: to the user, in this order */
 	struct eqds_packet *free;    /* not needed any more */
+	struct eqds_packet *lost;    /* sender: given up; not needed any more */
 	bool send;		     /* send head, without payload: RTS, FIN or control */
 	struct eqds_head head;
 	enum eqds_verdict verdict;

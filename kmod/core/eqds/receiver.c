@@ -10,6 +10,9 @@
  */
 #define RECEIVER_ARRIVED ((struct eqds_packet *)1)
 
+/* A sender that uses no credit gets one pull in so many of the longest timeouts. */
+#define RECEIVER_FORGIVE_RTOS 8U
+
 static s32 receiver_seq_ahead(const struct eqds_receiver *r, u32 a, u32 b)
 {
 	return eqds_ahead(a, b, r->config->profile->seq_bits);
@@ -63,29 +66,56 @@ void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
 	head->cookie = r->cookie;
 }
 
-static u32 receiver_reply_bytes(const struct eqds_receiver *r)
+/* ---- credit that came to nothing ---- */
+
+static u32 receiver_unused_max(const struct eqds_receiver *r)
 {
-	return eqds_wire_header_bytes(r->config->profile, true) + r->config->outer_bytes;
+	return 2 * r->config->window_bytes;
 }
 
-bool eqds_receiver_may_send(const struct eqds_receiver *r)
+bool eqds_receiver_may_pull(const struct eqds_receiver *r)
 {
-	return r->proven || r->allowance_bytes >= receiver_reply_bytes(r);
+	return r->unused_bytes < receiver_unused_max(r);
 }
 
-void eqds_receiver_charge(struct eqds_receiver *r)
+void eqds_receiver_pull(struct eqds_receiver *r)
 {
-	if (!r->proven)
-		r->allowance_bytes -= receiver_reply_bytes(r);
+	r->pull = eqds_add(r->pull, 1, r->config->profile->pull_bits);
+	r->unused_bytes += r->config->mtu_bytes;
 }
+
+static void receiver_pay(struct eqds_receiver *r, u32 bytes)
+{
+	r->unused_bytes -= bytes < r->unused_bytes ? bytes : r->unused_bytes;
+}
+
+/* A packet came for credit. A trimmed header counts as the cost it tells, an MTU at most. */
+static void receiver_used(struct eqds_receiver *r, const struct eqds_head *head, u32 wire_bytes)
+{
+	const u32 mtu_bytes = r->config->mtu_bytes;
+	u32 most = wire_bytes + r->config->outer_bytes;
+
+	if (head->flags & EQDS_TRIM)
+		most = mtu_bytes;
+	receiver_pay(r, 2 * (head->bytes && head->bytes < most ? head->bytes : most));
+}
+
+/* A sender asks although its pulls brought nothing: they, or its packets, might be lost. */
+static void receiver_forgive(struct eqds_receiver *r, u64 now_ns)
+{
+	if (eqds_receiver_may_pull(r) ||
+	    now_ns < r->forgiven_ns + RECEIVER_FORGIVE_RTOS * r->config->rto_max_ns)
+		return;
+	r->forgiven_ns = now_ns;
+	receiver_pay(r, r->config->mtu_bytes);
+}
+
+/* ---- answers ---- */
 
 /* Answer to a packet; flags besides ACK are about that packet. */
 static void receiver_reply(struct eqds_receiver *r, const struct eqds_head *to, u8 flags,
 			   struct eqds_out *out)
 {
-	if (!eqds_receiver_may_send(r))
-		return;
-	eqds_receiver_charge(r);
 	eqds_receiver_tell(r, &out->head);
 	out->send = true;
 	out->head.flags |= flags | (to->flags & EQDS_SYN);
@@ -167,13 +197,11 @@ void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *confi
 	r->slot = slot;
 	r->id = id;
 	r->cookie = config->profile->start_bits ? 0 : cookie; /* the paper's wire has no place */
-	r->proven = !r->cookie;
 	eqds_asl_set(r, 0, 1);
 	eqds_rate_init(&r->rate, 0);
 }
 
-bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, bool refuse,
-			 struct eqds_out *out)
+bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, struct eqds_out *out)
 {
 	base_zero(out, sizeof(*out));
 	out->verdict = EQDS_NO_TUNNEL;
@@ -185,16 +213,14 @@ bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, bool refuse,
 		out->send = true;
 		return false;
 	}
-	if (!refuse || (cookie && head->cookie == cookie)) {
+	if (!cookie || head->cookie == cookie) {
 		out->verdict = EQDS_OK;
 		return true;
 	}
-	if (cookie) {
-		receiver_head_rst(head, 0, &out->head);
-		out->head.flags = EQDS_PAUSE | EQDS_SYN | EQDS_NACK;
-		out->head.cookie = cookie;
-		out->send = true;
-	}
+	receiver_head_rst(head, 0, &out->head);
+	out->head.flags = EQDS_PAUSE | EQDS_SYN | EQDS_NACK;
+	out->head.cookie = cookie;
+	out->send = true;
 	return false;
 }
 
@@ -209,8 +235,7 @@ static void receiver_end(struct eqds_receiver *r, struct eqds_out *out)
 void eqds_receiver_close(struct eqds_receiver *r, struct eqds_out *out)
 {
 	base_zero(out, sizeof(*out));
-	if (r->established && eqds_receiver_may_send(r)) {
-		eqds_receiver_charge(r);
+	if (r->established) {
 		eqds_receiver_tell(r, &out->head);
 		out->head.flags = EQDS_RST;
 		out->head.ack = r->epoch;
@@ -267,8 +292,7 @@ static bool receiver_synchronise(struct eqds_receiver *r, const struct eqds_head
 		return false;
 	}
 	out->verdict = EQDS_WRONG_EPOCH;
-	if (!(head->flags & EQDS_FIN) && eqds_receiver_may_send(r)) {
-		eqds_receiver_charge(r);
+	if (!(head->flags & EQDS_FIN)) {
 		receiver_head_rst(head, r->established ? r->epoch : head->epoch, &out->head);
 		out->send = true;
 	}
@@ -302,8 +326,7 @@ static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *hea
 	r->target_told = target;
 	if (eqds_ahead(target, r->target, bits) < 0)
 		target = r->target;
-	/* All senders are told how busy the link is: nobody makes it busy in another's name. */
-	eqds_asl_update(r, target, r->proven ? eqds_mtus(c, head->backlog_bytes) : 0);
+	eqds_asl_update(r, target, eqds_mtus(c, head->backlog_bytes));
 }
 
 /* The sender will ask for what a trimmed packet cost, once it has our NACK. */
@@ -458,13 +481,6 @@ void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqd
 		out->verdict = EQDS_NO_TUNNEL;
 		return;
 	}
-	if (r->cookie && head->cookie == r->cookie)
-		r->proven = true;
-	if (!r->proven && r->allowance_bytes < 1U << 30)
-		r->allowance_bytes += wire_bytes + r->config->outer_bytes;
-	/* The list let it go when it had no allowance: a packet of any epoch brings some. */
-	if (!r->active)
-		eqds_asl_update(r, r->target, r->backlog_mtus);
 	if (!receiver_synchronise(r, head, out))
 		return;
 	r->used_ns = now_ns;
@@ -474,6 +490,10 @@ void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqd
 			receiver_end(r, out);
 		return;
 	}
+	if (head->flags & EQDS_EMPTY)
+		receiver_forgive(r, now_ns);
+	else
+		receiver_used(r, head, wire_bytes);
 	receiver_demand(r, head);
 	if (!r->config->profile->start_bits)
 		receiver_skip(r, eqds_add(head->seq, -(u32)head->unacked,
@@ -511,7 +531,7 @@ const char *eqds_receiver_check(const struct eqds_receiver *r)
 		return "the reorder queue is counted wrong";
 	if (!r->established && (filled || r->active))
 		return "a closed tunnel holds packets or asks for credit";
-	if (r->established && asked && !r->active && eqds_receiver_may_send(r))
+	if (r->established && asked && !r->active && eqds_receiver_may_pull(r))
 		return "a tunnel with demand is not in the list";
 	return r->active && !asked ? "a tunnel without demand is in the list" : NULL;
 }

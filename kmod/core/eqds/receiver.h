@@ -22,6 +22,15 @@
  * head.more. All of its numbers are taken or none: if one of them was there before or is beyond the
  * window, the whole train is dropped, and its sender sends again what was new, after a timeout.
  *
+ * Credit that is not used. A sender that asks and sends nothing would take turns from the others.
+ * Its receiver counts the credit given less twice the bytes that arrived for it: a path that loses
+ * half of all packets is no lie. At two BDP the tunnel leaves the list until something arrives.
+ * Else one pull is forgiven in eight of the longest timeouts, if the sender asks. A new epoch
+ * changes none of it.
+ *
+ * Proof. The caller admits no tunnel whose SYN lacks the cookie of its address, if it has cookies
+ * (eqds_receiver_admit()): a peer without proof has no state, no credit and no packet delivered.
+ *
  * A tunnel with pull < target is in the active sender list (asl.h). A SYN of a later epoch
  * releases the reorder queue to the user, out of order, and starts anew.
  *
@@ -52,9 +61,9 @@ struct eqds_receiver {
 	u32 backlog_mtus; /* bytes the sender claims to have beyond target; bounded */
 	u16 id;		 /* the wire's sender */
 	bool established;
-	bool proven;	 /* the peer has sent back our cookie */
 	bool active;	 /* in the list */
-	u32 allowance_bytes; /* until proven: bytes it sent us less those we sent it */
+	u32 unused_bytes; /* credit given, less twice the bytes that came for it */
+	u64 forgiven_ns; /* when unused_bytes was lowered although nothing came */
 	u64 cookie;
 	u64 used_ns;
 	/* asl.h's */
@@ -63,20 +72,20 @@ struct eqds_receiver {
 	u64 finish;			   /* virtual time of its next turn */
 	u32 stride;			   /* virtual time a pull costs it */
 	u8 priority;			   /* lower is served first */
+	u32 owed_mtus;			   /* its part of the list's */
 	struct eqds_rate rate;
 };
 
 /*
- * Decides about a packet of a tunnel that has no state.
- * refuse: no memory for state, or no wish: SYNs without a valid cookie are told to come again.
+ * Decides about a packet of a tunnel that has no state. cookie: of the peer's address (cookie.h),
+ * which a SYN has to carry, or it is told to come again with it; 0: addresses need no proof.
  * Returns true: initialise a receiver and give it the packet; false: see out.
  */
-bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, bool refuse,
-			 struct eqds_out *out);
+bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, struct eqds_out *out);
 
 /*
- * slot: the caller's, config->window_packets pointers. cookie: of the peer's address (cookie.h),
- * or 0: the address needs no proof. Afterwards the caller may set shares (eqds_asl_set()) and have
+ * slot: the caller's, config->window_packets pointers. cookie: the one that control packets tell
+ * the peer to repeat, or 0. Afterwards the caller can set shares (eqds_asl_set()) and have
  * delay count as congestion (eqds_rate_init() of rate).
  */
 void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *config,
@@ -84,7 +93,7 @@ void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *confi
 
 /*
  * A data packet. packet: the caller's node for its payload, NULL for EMPTY and TRIM; it comes back
- * in a chain of out, now or later. wire_bytes: of the UDP payload, for the bound on replies.
+ * in a chain of out, now or later. wire_bytes: of the UDP payload, of all of a train.
  */
 void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
 			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out);
@@ -106,11 +115,12 @@ void eqds_receiver_close(struct eqds_receiver *r, struct eqds_out *out);
 /* NULL, or which invariant is broken. */
 const char *eqds_receiver_check(const struct eqds_receiver *r);
 
-/* For asl.c: the control packet that tells pull number and acknowledgements; whether the bound on
- * replies allows one; and that one leaves.
+/*
+ * For asl.c: the control packet that tells pull number and acknowledgements; whether r can have
+ * credit; and that it gets an MTU of it.
  */
 void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head);
-bool eqds_receiver_may_send(const struct eqds_receiver *r);
-void eqds_receiver_charge(struct eqds_receiver *r);
+bool eqds_receiver_may_pull(const struct eqds_receiver *r);
+void eqds_receiver_pull(struct eqds_receiver *r);
 
 #endif

@@ -132,6 +132,13 @@ static bool sender_timeout_counts(const struct eqds_sender *s, u64 sent_ns)
 	return !s->timeouts || sent_ns >= s->timeout_ns;
 }
 
+/* A packet that only the peer can have sent, since it knows the epoch. */
+static void sender_is_heard(struct eqds_sender *s, u64 now_ns)
+{
+	s->heard_ns = now_ns;
+	s->silent_ns = 0;
+}
+
 /* ---- credit ---- */
 
 static void sender_raise_target(struct eqds_sender *s)
@@ -169,13 +176,14 @@ static void sender_start(struct eqds_sender *s, u64 now_ns, bool burst)
 	sender_drop_credit(s);
 	s->target_told = s->pull; /* a control packet that came before the rest may be forgotten */
 	s->progress_ns = now_ns;
-	if (burst && c->trimming && now_ns >= s->busy_until_ns && asked < (s64)c->window_bytes)
+	if (burst && c->trimming && (s->cookie || !c->cookies) && now_ns >= s->busy_until_ns &&
+	    asked < (s64)c->window_bytes)
 		s->credit_bytes = c->window_bytes - asked;
 }
 
 static void sender_rest(struct eqds_sender *s)
 {
-	if (s->resting || eqds_sender_backlog_bytes(s) || s->in_flight.count)
+	if (s->resting || s->skipping || eqds_sender_backlog_bytes(s) || s->in_flight.count)
 		return;
 	s->resting = true;
 	sender_drop_credit(s);
@@ -227,6 +235,7 @@ static void sender_open(struct eqds_sender *s, u64 now_ns, u32 epoch)
 	s->target = 0;
 	s->target_told = 0;
 	s->credit_bytes = 0;
+	s->skipping = false;
 	s->rts_due_ns = EQDS_NEVER;
 	sender_start(s, now_ns, !s->timeouts);
 }
@@ -313,6 +322,12 @@ static bool sender_lacks_credit(const struct eqds_sender *s)
 	return packet && !sender_can_pay(s, packet);
 }
 
+/* Numbers were given up, and no packet is on its way that tells the receiver of it. */
+static bool sender_owes_skip(const struct eqds_sender *s)
+{
+	return s->skipping && !sender_outstanding(s);
+}
+
 static void sender_head(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
 {
 	u64 backlog = eqds_sender_backlog_bytes(s);
@@ -355,15 +370,38 @@ static void sender_send_rts(struct eqds_sender *s, u64 now_ns, struct eqds_out *
 	s->rts_due_ns = now_ns + sender_patience_ns(s, now_ns);
 }
 
+/* The end of a tunnel without packets. */
+static void sender_finish(struct eqds_sender *s, struct eqds_out *out)
+{
+	out->verdict = EQDS_CLOSED;
+	sender_head(s, 0, &out->head);
+	out->head.flags |= EQDS_FIN | EQDS_EMPTY;
+	out->head.next_proto = EQDS_PROTO_NONE;
+	out->send = true;
+	s->state = EQDS_SENDER_CLOSED;
+	/* The next epoch is later than this one, should the caller keep the state. */
+	s->epoch = eqds_add(s->epoch, 1, s->config->profile->epoch_bits);
+	s->rts_due_ns = EQDS_NEVER;
+	s->resting = true;
+	s->skipping = false;
+	s->credit_bytes = 0;
+	s->target = s->pull;
+	s->target_told = s->pull;
+}
+
 /* The last step of every event: what is asked for, and whether the receiver has to be told. */
 static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 {
 	u64 due;
 
+	if (s->skipping && !s->queue.count && !sender_outstanding(s) && !s->room) {
+		sender_finish(s, out);
+		return;
+	}
 	if (s->queue.count && !sender_outstanding(s) && !s->room)
 		sender_open(s, now_ns, eqds_add(s->epoch, 1, s->config->profile->epoch_bits));
 	sender_raise_target(s);
-	if (!sender_lacks_credit(s)) {
+	if (!sender_lacks_credit(s) && !sender_owes_skip(s)) {
 		s->rts_due_ns = EQDS_NEVER;
 		return;
 	}
@@ -378,6 +416,16 @@ static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *ou
 		s->rts_due_ns = due;
 	if (s->rts_due_ns <= now_ns)
 		sender_send_rts(s, now_ns, out);
+}
+
+/* Is the peer there, so that a packet alone is lost? An RTS is answered in any case. */
+static void sender_probe(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
+{
+	const u64 due_ns = s->rts_due_ns;
+
+	sender_send_rts(s, now_ns, out);
+	if (due_ns == EQDS_NEVER)
+		s->rts_due_ns = EQDS_NEVER;
 }
 
 static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_packet *packet)
@@ -395,6 +443,21 @@ static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_pack
 	s->train_left -= packet->more < s->train_left ? packet->more : s->train_left;
 	s->train_ns = now_ns;
 	return eqds_paths_pick_again(s->paths, s->train_path, packet->more);
+}
+
+static void sender_strike(struct eqds_packet *packet, u8 strikes)
+{
+	const u8 room = 0xff - packet->strikes;
+
+	packet->strikes += strikes < room ? strikes : room;
+}
+
+/* The packet is sent again: was it lost, and not because the whole path was dead? */
+static void sender_judge(const struct eqds_sender *s, struct eqds_packet *packet)
+{
+	if (packet->sent_ns && !packet->judged && s->heard_ns > packet->sent_ns)
+		sender_strike(packet, EQDS_STRIKES_LOSS);
+	packet->judged = false;
 }
 
 /* A packet is acknowledged, or it arrived trimmed. */
@@ -435,6 +498,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 		packet->again = s->config->pull_trimmed;
 	}
 	packet->state = EQDS_PACKET_IN_FLIGHT;
+	sender_judge(s, packet);
 	packet->path = sender_path(s, now_ns, packet);
 	packet->sent_ns = now_ns;
 	eqds_list_append(&s->in_flight, packet);
@@ -573,6 +637,8 @@ static void sender_acked(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 		sack &= sack + (1ULL << i);
 		sender_free(s, now_ns, eqds_add(head->ack, 1 + i, bits), count, out);
 	}
+	if (s->skipping && sender_seq_ahead(s, head->ack, s->skip) >= 0)
+		s->skipping = false;
 	if (sender_seq_ahead(s, head->ack, s->una) > 0) {
 		sender_free(s, now_ns, s->una, (u32)sender_seq_ahead(s, head->ack, s->una), out);
 		s->una = head->ack;
@@ -589,6 +655,37 @@ static void sender_retransmit(struct eqds_sender *s, struct eqds_packet *packet)
 	while (after && sender_seq_ahead(s, after->seq, packet->seq) > 0)
 		after = after->prev;
 	eqds_list_insert(&s->retransmit, after, packet);
+}
+
+static void sender_advance(struct eqds_sender *s)
+{
+	while (s->una != s->next && !*sender_slot(s, s->una))
+		s->una = eqds_add(s->una, 1, s->config->profile->seq_bits);
+}
+
+static bool sender_is_hopeless(const struct eqds_sender *s, const struct eqds_packet *packet)
+{
+	return s->config->strikes_max && packet->strikes >= s->config->strikes_max;
+}
+
+/* The packet has a number, which the receiver must not wait for any more. */
+static void sender_give_up(struct eqds_sender *s, struct eqds_packet *packet,
+			   struct eqds_out *out)
+{
+	const u32 after = eqds_add(packet->seq, packet->more + 1U, s->config->profile->seq_bits);
+
+	for (u32 n = 0; n <= packet->more; n++)
+		*sender_slot(s, packet->seq + n) = NULL;
+	sender_list_remove(s, packet);
+	packet->next = out->lost;
+	out->lost = packet;
+	/* Paper: no header tells of the hole, but the end of the epoch does: sender_settle(). */
+	if (s->config->profile->start_bits)
+		s->room = 0;
+	if (!s->skipping || sender_seq_ahead(s, after, s->skip) > 0)
+		s->skip = after;
+	s->skipping = true;
+	sender_advance(s);
 }
 
 static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
@@ -609,7 +706,14 @@ static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
 		sender_prove(s, packet);
 	/* Its number was told. */
 	packet->counted = false;
-	sender_retransmit(s, packet);
+	/* A receiver without room takes the packet that the others wait for, and refuses those. */
+	if (packet->seq == s->una)
+		sender_strike(packet, 1);
+	packet->judged = true;
+	if (sender_is_hopeless(s, packet))
+		sender_give_up(s, packet, out);
+	else
+		sender_retransmit(s, packet);
 }
 
 static void sender_pulled(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head)
@@ -682,8 +786,10 @@ static bool sender_synchronise(struct eqds_sender *s, u64 now_ns, const struct e
 		/* Without an epoch, it has at least to name a number that may be under way. */
 		if (head->has_epoch ? !other :
 		    s->state == EQDS_SENDER_ESTABLISHED &&
-		    (sender_is_outstanding(s, head->echo) || head->echo == s->next))
+		    (sender_is_outstanding(s, head->echo) || head->echo == s->next)) {
+			sender_is_heard(s, now_ns);
 			sender_open_again(s, now_ns, sender_epoch_to_pass(s, head), out);
+		}
 		return true;
 	}
 	if (s->state == EQDS_SENDER_ESTABLISHED) {
@@ -698,7 +804,9 @@ static bool sender_synchronise(struct eqds_sender *s, u64 now_ns, const struct e
 		if (other || !head->cookie || head->cookie == s->cookie)
 			return true;
 		s->cookie = head->cookie;
+		sender_is_heard(s, now_ns);
 		sender_open_again(s, now_ns, s->epoch, out);
+		out->verdict = EQDS_OK; /* so each tunnel to a new peer opens */
 		return true;
 	}
 	if (other) {
@@ -731,14 +839,14 @@ static void sender_heard(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 			sender_open_again(s, now_ns, s->epoch, out);
 		return;
 	}
+	sender_is_heard(s, now_ns);
 	sender_pulled(s, now_ns, head);
 	sender_acked(s, now_ns, head, out);
 	if (head->flags & EQDS_NACK)
 		sender_nacked(s, head, out);
 	s->timeouts = 0;
 	s->rts_due_ns = EQDS_NEVER;
-	while (s->una != s->next && !*sender_slot(s, s->una))
-		s->una = eqds_add(s->una, 1, s->config->profile->seq_bits);
+	sender_advance(s);
 	sender_rest(s);
 }
 
@@ -752,8 +860,6 @@ void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 		out->verdict = EQDS_NO_TUNNEL;
 		return;
 	}
-	s->heard_ns = now_ns;
-	s->silent_ns = 0;
 	if (!sender_synchronise(s, now_ns, head, out))
 		sender_heard(s, now_ns, head, opening, out);
 	sender_settle(s, now_ns, out);
@@ -770,10 +876,11 @@ void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_pa
 	packet->attempt = 0;
 	packet->again = false;
 	packet->counted = false;
-	if (s->resting) {
-		s->heard_ns = now_ns;
-		s->silent_ns = 0;
-	}
+	packet->judged = false;
+	packet->strikes = 0;
+	packet->sent_ns = 0;
+	if (s->resting)
+		sender_is_heard(s, now_ns);
 	if (s->state == EQDS_SENDER_CLOSED)
 		sender_open(s, now_ns, s->epoch);
 	else if (s->resting)
@@ -805,7 +912,7 @@ u64 eqds_sender_deadline_ns(const struct eqds_sender *s)
 void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 {
 	const u64 rto = sender_rto_ns(s);
-	bool late = false, counts = false;
+	bool late = false, counts = false, again = false;
 
 	base_zero(out, sizeof(*out));
 	if (s->state == EQDS_SENDER_CLOSED)
@@ -816,11 +923,17 @@ void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 		return;
 	}
 	while (s->in_flight.head && now_ns >= s->in_flight.head->sent_ns + rto) {
-		for (u32 n = 0; s->paths && n <= s->in_flight.head->more; n++)
-			eqds_paths_lost(s->paths, s->in_flight.head->path);
+		struct eqds_packet *packet = s->in_flight.head;
+
+		for (u32 n = 0; s->paths && n <= packet->more; n++)
+			eqds_paths_lost(s->paths, packet->path);
 		late = true;
-		counts |= sender_timeout_counts(s, s->in_flight.head->sent_ns);
-		sender_retransmit(s, s->in_flight.head);
+		again |= packet->attempt != 0;
+		counts |= sender_timeout_counts(s, packet->sent_ns);
+		if (sender_is_hopeless(s, packet))
+			sender_give_up(s, packet, out);
+		else
+			sender_retransmit(s, packet);
 	}
 	/* An RTS, or the pull it asked for, did not arrive. */
 	if (s->rts_due_ns <= now_ns && s->target == s->target_told) {
@@ -833,6 +946,8 @@ void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 	else if (counts)
 		sender_count_timeout(s, now_ns);
 	sender_settle(s, now_ns, out);
+	if (again && s->config->strikes_max && !out->send && s->state != EQDS_SENDER_CLOSED)
+		sender_probe(s, now_ns, out);
 }
 
 void eqds_sender_init(struct eqds_sender *s, const struct eqds_config *config,
@@ -858,21 +973,10 @@ void eqds_sender_close(struct eqds_sender *s, struct eqds_out *out)
 	out->verdict = EQDS_CLOSED;
 	if (s->state == EQDS_SENDER_CLOSED)
 		return;
-	sender_head(s, 0, &out->head);
-	out->head.flags |= EQDS_FIN | EQDS_EMPTY;
-	out->head.next_proto = EQDS_PROTO_NONE;
-	out->send = true;
 	sender_requeue(s);
 	out->free = s->queue.head;
 	eqds_list_init(&s->queue);
-	s->state = EQDS_SENDER_CLOSED;
-	/* The next epoch is later than this one, should the caller keep the state. */
-	s->epoch = eqds_add(s->epoch, 1, s->config->profile->epoch_bits);
-	s->rts_due_ns = EQDS_NEVER;
-	s->resting = true;
-	s->credit_bytes = 0;
-	s->target = s->pull;
-	s->target_told = s->pull;
+	sender_finish(s, out);
 }
 
 const char *eqds_sender_check(const struct eqds_sender *s)

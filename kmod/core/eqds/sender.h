@@ -5,8 +5,8 @@
  *     enqueue --> [ queue ] --next--> [ in flight ] --ACK--> free
  *                                      |        ^
  *                           NACK, timeout       next, before anything new
- *                                      v        |
- *                                   [ retransmit ]
+ *                             |        v        |
+ *       lost <--many strikes--+     [ retransmit ]
  *
  *     CLOSED --packet--> SYN_SENT --SYN-ACK of our epoch--> ESTABLISHED
  *                        ^      |                                |
@@ -54,6 +54,17 @@
  * They then arrive together and in order, so that the receiver may take them as one (receiver.h).
  * A packet that is sent again chooses a path of its own.
  *
+ * Packets given up. A packet that can't arrive (a path that drops its fragments, unlike MTUs) must
+ * not hold up those behind it, so EQDS isn't fully reliable (section 4.1). Each transmission that
+ * failed while the peer was heard is a strike: EQDS_STRIKES_LOSS if nothing answered it, 1 if it
+ * was trimmed, and the receiver expects it. (A receiver without memory says that later ones were
+ * trimmed.) A packet that fails after config.strikes_max is given up, and its caller gets it
+ * back in out->lost. While a peer is silent there are no strikes: an outage loses nothing. To tell
+ * the two apart, an RTS goes with each timeout after a packet's first one, for a receiver answers
+ * it. The receiver learns of the hole by unacked. While no packet tells it, an RTS does, until it
+ * is acknowledged. The paper's header has no place for that: there the epoch ends as a full one
+ * does, or the tunnel if nothing is queued.
+ *
  * Whole packets. The caller may enqueue the segments of a packet as one, with memory for a node of
  * each. A whole packet has consecutive numbers and one header (remora/eqds.h, "Counted numbers").
  * The core splits it where credit, an acknowledgement or a NACK covers some of its numbers alone.
@@ -99,9 +110,11 @@ struct eqds_sender {
 	u32 pull;	 /* highest pull number seen */
 	u32 target;	 /* pull number asked for */
 	u32 target_told; /* highest target a packet has carried */
+	u32 skip;	 /* skipping: the number after the last one given up */
 	u16 id;		 /* the wire's sender */
 	u8 state;	 /* enum eqds_sender_state */
 	u8 timeouts;	 /* in a row */
+	bool skipping;	 /* the receiver has not acknowledged that it skipped those given up */
 	bool resting;	 /* nothing queued nor in flight */
 	u16 train_path;
 	u16 train_left;	 /* packets that may join the last train, if they leave at train_ns */
@@ -112,7 +125,7 @@ struct eqds_sender {
 	u64 rtt_ns, rtt_var_ns; /* smoothed; 0: not measured */
 	u64 used_ns;	/* last event that brought or acknowledged a packet */
 	u64 progress_ns; /* last credit, acknowledgement, or start */
-	u64 heard_ns;	 /* last control packet, or the first packet since the sender rested */
+	u64 heard_ns;	 /* last control packet of this epoch, or first packet since the rest */
 	u64 silent_ns;	 /* from heard_ns to the last timeout */
 	u64 timeout_ns;	 /* the last timeout that was counted */
 	struct eqds_proof proof;
@@ -154,7 +167,7 @@ u32 eqds_sender_next_bytes(const struct eqds_sender *s, u64 now_ns);
  */
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head);
 
-/* A control packet. out: acknowledged packets to free, an RTS, if one is due. */
+/* A control packet. out: acknowledged packets to free, packets given up, an RTS, if one is due. */
 void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
 			 struct eqds_out *out);
 
@@ -163,7 +176,10 @@ void eqds_sender_receive(struct eqds_sender *s, u64 now_ns, const struct eqds_he
  * past, but after eqds_sender_expire(now_ns) it is later than now_ns.
  */
 u64 eqds_sender_deadline_ns(const struct eqds_sender *s);
-/* The deadline has passed. out->verdict EQDS_CLOSED: idle, its state may be freed. */
+/*
+ * The deadline has passed. out: packets given up, an RTS, if one is due; verdict EQDS_CLOSED: idle,
+ * its state may be freed.
+ */
 void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out);
 
 /* Drop all state. out: every packet to free, FIN for the receiver if it knows the tunnel. */

@@ -122,9 +122,6 @@ enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const
 
 u32 eqds_wire_bytes(const struct eqds_profile *profile, const struct eqds_head *head)
 {
-	if (!profile->start_bits && !head->control && !head->cookie &&
-	    (head->flags & (EQDS_SYN | EQDS_EMPTY | EQDS_FIN)) == (EQDS_SYN | EQDS_EMPTY))
-		return EQDS_RTS_SYN_BYTES;
 	return eqds_wire_header_bytes(profile, head->control) + (head->tagged ? EQDS_TAG_BYTES : 0);
 }
 

@@ -45,8 +45,8 @@ enum eqds_wire_verdict {
 	EQDS_WIRE_VERDICTS
 };
 
-/* Longest header, with padding. */
-#define EQDS_WIRE_BYTES_MAX EQDS_RTS_SYN_BYTES
+/* Longest header, with a tag. */
+#define EQDS_WIRE_BYTES_MAX (EQDS_DATA_BYTES + EQDS_TAG_BYTES)
 
 /*
  * Read the header of a UDP payload. The user's packet begins eqds_wire_header_bytes() in, or behind
@@ -71,7 +71,7 @@ static inline bool eqds_wire_count(struct eqds_head *head, u16 ip_id, u32 more)
 	return true;
 }
 
-/* Bytes of the header, without tag and padding. */
+/* Bytes of the header, without tag. */
 static inline u32 eqds_wire_header_bytes(const struct eqds_profile *profile, bool control)
 {
 	if (profile->start_bits)
@@ -79,10 +79,7 @@ static inline u32 eqds_wire_header_bytes(const struct eqds_profile *profile, boo
 	return control ? EQDS_CONTROL_BYTES : EQDS_DATA_BYTES;
 }
 
-/*
- * Bytes that eqds_wire_encode() writes: the header, zeros where a tag is to be, and the padding of
- * an RTS without cookie.
- */
+/* Bytes that eqds_wire_encode() writes: the header, and zeros where a tag is to be. */
 u32 eqds_wire_bytes(const struct eqds_profile *profile, const struct eqds_head *head);
 
 /* data has room for eqds_wire_bytes(), at most EQDS_WIRE_BYTES_MAX. */

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 #include "core/base/bytes.h"
+#include "core/marlin/claim.h"
 #include "core/marlin/grants.h"
 
 /* Epochs have the bits of a word that its state leaves. */
 #define GRANTS_EPOCH_MASK (~0ULL >> MARLIN_GRANT_EPOCH_SHIFT)
+/* The bits of a copy word that are noted: its index, and as many of its sequence number. */
+#define GRANTS_COPY_MASK (~0ULL >> (64 - 2 * MARLIN_COPY_SEQUENCE_SHIFT))
 
 void grants_init(struct grants *grants, struct marlin_grant *table, const u64 *copies, u64 epoch)
 {
@@ -52,11 +55,6 @@ int grants_add(struct grants *grants, const struct grants_range *range)
 	return (int)index;
 }
 
-static u64 grants_copy_at(const struct grants *grants, u32 which)
-{
-	return base_swap_le64(__atomic_load_n(&grants->copies[which], __ATOMIC_ACQUIRE));
-}
-
 static bool grants_names(u64 copy, u32 index)
 {
 	return (copy & ((1u << MARLIN_COPY_SEQUENCE_SHIFT) - 1)) == index + 1;
@@ -67,12 +65,11 @@ void grants_revoke(struct grants *grants, u32 index)
 	struct grants_slot *slot = &grants->slots[index];
 
 	slot->state = MARLIN_GRANT_REVOKED;
-	grants_write(grants, index);
-	/* Pairs with the initiator's barrier between its copy word and its look at the word. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	claim_withdraw(&grants->table[index].word, grants_word(slot->epoch, slot->state),
+		       sizeof(u64));
 	slot->pending = 0;
 	for (u32 i = 0; i < MARLIN_COPIES; i++) {
-		u64 copy = grants_copy_at(grants, i);
+		u64 copy = claim_word(&grants->copies[i], sizeof(u64));
 
 		if (!grants_names(copy, index))
 			continue;
@@ -86,13 +83,10 @@ bool grants_is_quiet(struct grants *grants, u32 index)
 	struct grants_slot *slot = &grants->slots[index];
 
 	for (u32 i = 0; i < MARLIN_COPIES && slot->pending; i++) {
-		u64 copy;
+		u64 noted = grants_copy_word(slot->seen[i], index);
 
-		if (!(slot->pending >> i & 1))
-			continue;
-		copy = grants_copy_at(grants, i);
-		if (!grants_names(copy, index) ||
-		    (u16)(copy >> MARLIN_COPY_SEQUENCE_SHIFT) != slot->seen[i])
+		if (slot->pending >> i & 1 &&
+		    claim_is_quiet(&grants->copies[i], noted, GRANTS_COPY_MASK, sizeof(u64)))
 			slot->pending &= ~(1u << i);
 	}
 	return !slot->pending;

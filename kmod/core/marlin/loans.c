@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
+#include "core/marlin/claim.h"
 #include "core/marlin/loans.h"
 
 static void loans_write(struct loans *loans, u32 number, u32 epoch)
@@ -40,16 +41,12 @@ bool loans_has(const struct loans *loans, u32 number, u32 epoch)
 void loans_take_back(struct loans *loans, u32 number)
 {
 	loans->taken |= 1ULL << number;
-	loans_write(loans, number, 0);
-	/* Pairs with the node's barrier between its word copies[] and its look at lent[]. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	claim_withdraw(&loans->lent[number], 0, sizeof(u32));
 }
 
 bool loans_is_quiet(const struct loans *loans, u32 number)
 {
-	u32 copy = base_swap_le32(__atomic_load_n(&loans->copies[number], __ATOMIC_ACQUIRE));
-
-	return copy != loans->epochs[number];
+	return claim_is_quiet(&loans->copies[number], loans->epochs[number], ~0U, sizeof(u32));
 }
 
 void loans_end(struct loans *loans, u32 number)

@@ -81,8 +81,23 @@ static enum rmem_wire_verdict datagram_look_through(struct rmem_datagram *d, con
 	return RMEM_WIRE_GOOD;
 }
 
-enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *heads, u32 bytes,
-					  bool response)
+/*
+ * An answer to a CLOSE that the node can't seal, as it has no keys. Its id is 0, for the node
+ * couldn't read the request's.
+ */
+static bool datagram_is_notice(const struct rmem_head *head)
+{
+	return head->type == (RMEM_CLOSE | RMEM_RESPONSE) && !head->id && !head->addr &&
+	       !head->len && (head->status == RMEM_NO_SESSION || head->status == RMEM_REBOOTED);
+}
+
+static bool datagram_may_be_clear(const struct rmem_head *head)
+{
+	return (head->type & ~RMEM_RESPONSE) == RMEM_OPEN || datagram_is_notice(head);
+}
+
+static enum rmem_wire_verdict datagram_open(struct rmem_datagram *d, const void *heads, u32 bytes,
+					    bool response, bool sealed)
 {
 	enum rmem_wire_verdict verdict;
 	u32 messages;
@@ -97,17 +112,36 @@ enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *h
 	verdict = rmem_wire_parse_hdr(heads, &d->head, &messages);
 	if (verdict != RMEM_WIRE_GOOD)
 		return verdict;
+	/* Not by d->head: a load of several fields at once would wait for their stores. */
+	if (rmem_wire_is_sealed(heads) != sealed)
+		return RMEM_WIRE_MALFORMED;
 	if (bytes < RMEM_HEADS_BYTES(messages))
 		return RMEM_WIRE_SHORT;
 	verdict = datagram_look_through(d, heads, messages);
 	if (verdict != RMEM_WIRE_GOOD)
 		return verdict;
+	/* Types that are clear travel alone, so the last message is the first. */
+	if (rmem_wire_is_sealed(heads) ? datagram_may_be_clear(&d->head)
+				       : d->head.clear && !datagram_may_be_clear(&d->head))
+		return RMEM_WIRE_MALFORMED;
 	if (messages > 1)
 		rmem_wire_parse_msg(datagram_msg_at(heads, 0), response, &d->head);
 	d->messages = messages;
 	d->payload_offset = RMEM_HEADS_BYTES(messages);
 	d->payload_bytes = 0;
 	return RMEM_WIRE_GOOD;
+}
+
+enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *heads, u32 bytes,
+					  bool response)
+{
+	return datagram_open(d, heads, bytes, response, false);
+}
+
+enum rmem_wire_verdict rmem_datagram_open_unsealed(struct rmem_datagram *d, const void *heads,
+						   u32 bytes, bool response)
+{
+	return datagram_open(d, heads, bytes, response, true);
 }
 
 bool rmem_datagram_step(struct rmem_datagram *d, const void *heads)

@@ -56,9 +56,15 @@ struct rmem_datagram {
 /* Bytes of header and heads that open() looks at, as the header says, which is whole. */
 u32 rmem_datagram_heads_bytes(const void *hdr);
 
-/* heads: as many as that, if the datagram has them. Other than GOOD: there is no message. */
+/*
+ * heads: as many as that, if the datagram has them. Other than GOOD: there is no message. A sealed
+ * datagram (rmem_wire_is_sealed()) is MALFORMED here: the caller opens its seal before (seal.h),
+ * and then calls the second, with the bytes of the plaintext and the header.
+ */
 enum rmem_wire_verdict rmem_datagram_open(struct rmem_datagram *d, const void *heads, u32 bytes,
 					  bool response);
+enum rmem_wire_verdict rmem_datagram_open_unsealed(struct rmem_datagram *d, const void *heads,
+						   u32 bytes, bool response);
 
 /* The next message. */
 bool rmem_datagram_step(struct rmem_datagram *d, const void *heads);

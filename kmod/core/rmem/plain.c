@@ -54,6 +54,7 @@ static enum rmem_wire_verdict plain_parse(const struct any_plain *any, bool resp
 		return RMEM_WIRE_VERSION;
 	head->type = any->plain.type;
 	head->integrity = RMEM_LINK;
+	head->clear = false;
 	if (!!(head->type & RMEM_RESPONSE) != response || !rmem_plain_fits(head) ||
 	    (lends && head->type != RMEM_READ && head->type != RMEM_WRITE))
 		return RMEM_WIRE_TYPE;

@@ -57,6 +57,8 @@ enum rmem_type_flag {
 	/* Runs a function of an offload (offload/run.h); head.op is the function. */
 	RMEM_TYPE_RUNS = 1 << 14,
 	RMEM_TYPE_RUNS_ONCE = RMEM_TYPE_RUNS | RMEM_TYPE_ONCE,
+	/* Request and answer end with a key of RMEM_X25519_BYTES at level RMEM_SEALED. */
+	RMEM_TYPE_KEYED = 1 << 15,
 };
 
 /*
@@ -67,7 +69,7 @@ enum rmem_type_flag {
 /* clang-format off */
 #define RMEM_TYPES(ROW) \
 	/*  type     name        path      memory    request    answer   data        also           counted */ \
-	ROW(OPEN,    "open",     SESSION,  KEEPS,    open,      opened,  NO_DATA,    NO_MORE,       NOT) \
+	ROW(OPEN,    "open",     SESSION,  KEEPS,    open,      opened,  NO_DATA,    KEYED,         NOT) \
 	ROW(CLOSE,   "close",    SESSION,  KEEPS,    none,      none,    NO_DATA,    NO_MORE,       NOT) \
 	ROW(ALLOC,   "alloc",    SLOW,     CHANGES,  alloc,     range,   NO_DATA,    NO_MORE,       NOT) \
 	ROW(FREE,    "free",     SLOW,     CHANGES,  range,     none,    NO_DATA,    NO_MORE,       NOT) \

@@ -92,11 +92,13 @@ static bool wire_form_is_sound(const struct rmem_head *head, bool response, u32 
 enum rmem_wire_verdict rmem_wire_parse_hdr(const void *hdr, struct rmem_head *head, u32 *messages)
 {
 	const struct any_hdr *at = hdr;
+	u8 flags = at->hdr.flags;
 
 	if (at->hdr.version != RMEM_VERSION)
 		return RMEM_WIRE_VERSION;
-	head->integrity = at->hdr.flags & RMEM_FLAGS_INTEGRITY;
-	head->more = at->hdr.flags & RMEM_FLAGS_MORE;
+	head->integrity = flags & RMEM_FLAGS_INTEGRITY;
+	head->more = flags & RMEM_FLAGS_MORE;
+	head->clear = flags & RMEM_FLAGS_CLEAR;
 	head->plain = false;
 	head->space = base_load_le32(&at->hdr.space);
 	head->session = base_load_le64(&at->hdr.session);
@@ -104,9 +106,10 @@ enum rmem_wire_verdict rmem_wire_parse_hdr(const void *hdr, struct rmem_head *he
 	head->floor = base_load_le64(&at->hdr.floor);
 	head->number = base_load_le64(&at->hdr.number);
 	*messages = at->hdr.messages;
-	if (at->hdr.flags & ~(RMEM_FLAGS_INTEGRITY | RMEM_FLAGS_MORE) || at->hdr.reserved ||
-	    head->integrity > RMEM_FULL || !head->space || !*messages ||
-	    *messages > RMEM_BUNDLE_MAX)
+	if (flags & ~(RMEM_FLAGS_INTEGRITY | RMEM_FLAGS_MORE | RMEM_FLAGS_CLEAR) ||
+	    at->hdr.reserved ||
+	    (flags & RMEM_FLAGS_CLEAR && (flags & RMEM_FLAGS_INTEGRITY) != RMEM_SEALED) ||
+	    !head->space || !*messages || *messages > RMEM_BUNDLE_MAX)
 		return RMEM_WIRE_MALFORMED;
 	return RMEM_WIRE_GOOD;
 }
@@ -139,7 +142,7 @@ void rmem_wire_encode_hdr(void *hdr, const struct rmem_head *head)
 	struct any_hdr *at = hdr;
 
 	at->hdr.version = RMEM_VERSION;
-	at->hdr.flags = head->integrity;
+	at->hdr.flags = head->integrity | (head->clear ? RMEM_FLAGS_CLEAR : 0);
 	at->hdr.messages = 0;
 	at->hdr.reserved = 0;
 	base_store_le32(&at->hdr.space, head->space);
@@ -185,4 +188,14 @@ void rmem_wire_seal(void *heads, u32 messages, bool more, struct base_siphash *h
 	at->hdr.messages = (u8)messages;
 	at->hdr.flags |= more ? RMEM_FLAGS_MORE : 0;
 	base_store_le64(at->hdr.tag, rmem_wire_tag(h, heads, messages));
+}
+
+void rmem_wire_seal_hdr(void *hdr, u32 messages, bool more, struct base_siphash *h)
+{
+	struct any_hdr *at = hdr;
+
+	at->hdr.messages = (u8)messages;
+	at->hdr.flags |= more ? RMEM_FLAGS_MORE : 0;
+	base_siphash_update(h, hdr, RMEM_TAGGED_BYTES);
+	base_store_le64(at->hdr.tag, base_siphash_final(h));
 }

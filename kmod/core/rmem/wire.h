@@ -19,6 +19,7 @@ struct rmem_head {
 	u8 attempt;
 	u8 op; /* enum rmem_atomic_op; READV, WRITEV: ranges; QUERY, CALL: function */
 	bool more; /* RMEM_FLAGS_MORE */
+	bool clear; /* RMEM_FLAGS_CLEAR */
 	bool plain; /* came without header and tag (plain.h), so space and boot are the session's */
 	u32 space;
 	u64 session;
@@ -42,6 +43,7 @@ enum rmem_wire_verdict {
 	RMEM_WIRE_MALFORMED, /* reserved bits set, fields or a length that can't be */
 	RMEM_WIRE_TAG,	     /* does not verify under the space's key */
 	RMEM_WIRE_DAMAGED,   /* the tag verified, the payload's digest didn't */
+	RMEM_WIRE_SEAL,	     /* the header verifies, the sealed rest doesn't */
 	RMEM_WIRE_VERDICTS
 };
 
@@ -54,7 +56,8 @@ enum rmem_wire_verdict {
 	ROW(TYPE,      "drop-type") \
 	ROW(MALFORMED, "drop-malformed") \
 	ROW(TAG,       "drop-tag") \
-	ROW(DAMAGED,   "damaged")
+	ROW(DAMAGED,   "damaged") \
+	ROW(SEAL,      "drop-seal")
 /* clang-format on */
 
 /* Bytes of a READV's or WRITEV's ranges, which its payload begins with. */
@@ -68,12 +71,15 @@ static inline u32 rmem_wire_frame_bytes(const struct rmem_head *head)
 {
 	const struct rmem_type_row *row = &rmem_type_table[head->type & ~RMEM_RESPONSE];
 
+	u32 bytes = head->type & RMEM_RESPONSE ? row->answer_bytes : row->request_bytes;
+
 	if (head->status != RMEM_OK)
 		return 0;
-	if (head->type & RMEM_RESPONSE)
-		return row->answer_bytes;
-	return row->request_bytes +
-	       (row->flags & RMEM_TYPE_RANGES ? rmem_wire_ranges_bytes(head) : 0);
+	if (!(row->flags & (RMEM_TYPE_RANGES | RMEM_TYPE_KEYED)))
+		return bytes;
+	if (row->flags & RMEM_TYPE_KEYED)
+		return bytes + (head->clear ? RMEM_X25519_BYTES : 0);
+	return bytes + (head->type & RMEM_RESPONSE ? 0 : rmem_wire_ranges_bytes(head));
 }
 
 /* Bytes of the payload, from its begin, that the datagram's tag covers. */
@@ -121,5 +127,16 @@ u64 rmem_wire_tag(struct base_siphash *h, const void *heads, u32 messages);
 bool rmem_wire_tag_equal(const void *hdr, u64 tag);
 /* All messages are encoded, and hashed into h. more: RMEM_FLAGS_MORE. */
 void rmem_wire_seal(void *heads, u32 messages, bool more, struct base_siphash *h);
+/* The same for a datagram that is encrypted then (seal.h): h was begun with the key. */
+void rmem_wire_seal_hdr(void *hdr, u32 messages, bool more, struct base_siphash *h);
+
+/* True if the header, which is whole, begins a datagram whose heads are encrypted. */
+static inline bool rmem_wire_is_sealed(const void *hdr)
+{
+	const u8 *at = (const u8 *)hdr;
+
+	return at[0] == RMEM_VERSION &&
+	       (at[1] & (RMEM_FLAGS_INTEGRITY | RMEM_FLAGS_CLEAR)) == RMEM_SEALED;
+}
 
 #endif

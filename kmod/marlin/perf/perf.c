@@ -326,3 +326,4 @@ module_exit(perf_module_exit);
 
 MODULE_DESCRIPTION("Marlin's bulk data, measured");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -2,8 +2,12 @@
 #include "rmem/carrier/skb.h"
 
 #include <linux/crc32c.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/scatterlist.h>
 
 #include "core/base/crc32c.h"
+#include "rmem/carrier/cipher.h"
 
 /* fn for each stretch of bytes from offset. */
 static __always_inline void skb_walk(const struct sk_buff *skb, u32 offset, u32 bytes,
@@ -113,6 +117,105 @@ bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_
 	return rmem_datagram_verifies_by(d, key, heads, skb_hash_bytes, skb);
 }
 
+/* ---- sealed ---- */
+
+/* Behind fragments there is room in another one only. */
+static struct rmem_seal *skb_put_seal(struct sk_buff *skb, gfp_t gfp)
+{
+	struct page *page;
+	void *seal;
+
+	if (!skb_is_nonlinear(skb) && skb_tailroom(skb) >= RMEM_SEAL_BYTES)
+		return skb_put(skb, RMEM_SEAL_BYTES);
+	if (WARN_ON_ONCE(skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS))
+		return NULL;
+	seal = netdev_alloc_frag(RMEM_SEAL_BYTES);
+	if (!seal) { /* gfp might open reserves */
+		page = alloc_page(gfp);
+		if (!page)
+			return NULL;
+		seal = page_address(page);
+	}
+	page = virt_to_head_page(seal);
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, seal - page_address(page),
+			RMEM_SEAL_BYTES, RMEM_SEAL_BYTES);
+	return seal;
+}
+
+bool rmem_skb_seal(struct sk_buff *skb, const struct rmem_seal_key *key,
+		   const u8 salt[RMEM_SEAL_SALT_BYTES], gfp_t gfp)
+{
+	struct scatterlist list[MAX_SKB_FRAGS + 2]; /* linear part, fragments, tag */
+	u32 bytes = skb->len - RMEM_HDR_BYTES;
+	struct rmem_seal_once once;
+	struct rmem_seal *seal;
+	bool done;
+	int parts;
+
+	seal = skb_put_seal(skb, gfp);
+	if (unlikely(!seal))
+		return false;
+	memcpy(seal->salt, salt, sizeof(seal->salt));
+	sg_init_table(list, ARRAY_SIZE(list));
+	parts = skb_to_sgvec_nomark(skb, list, RMEM_HDR_BYTES, bytes);
+	if (WARN_ON_ONCE(parts < 0))
+		return false;
+	sg_set_buf(&list[parts], seal->tag, sizeof(seal->tag));
+	sg_mark_end(&list[parts]);
+	rmem_seal_once(key, salt, skb->data, &once);
+	done = rmem_cipher_encrypt(&once, skb->data, RMEM_TAGGED_BYTES, list, bytes);
+	rmem_seal_wipe(&once, sizeof(once));
+	return done;
+}
+
+struct skb_opened {
+	u8 bytes[RMEM_DATAGRAM_BYTES_MAX + RMEM_SEAL_BYTES];
+} __aligned(sizeof(u64));
+
+static struct skb_opened __percpu *skb_opened;
+static DEFINE_MUTEX(skb_opened_lock); /* guards its allocation */
+
+bool rmem_skb_prepare_unseal(void)
+{
+	bool done;
+
+	if (!rmem_cipher())
+		return false;
+	mutex_lock(&skb_opened_lock);
+	if (!skb_opened)
+		skb_opened = alloc_percpu(struct skb_opened);
+	done = skb_opened;
+	mutex_unlock(&skb_opened_lock);
+	return done;
+}
+
+void rmem_skb_stop(void)
+{
+	free_percpu(skb_opened);
+}
+
+const void *rmem_skb_unseal(const struct sk_buff *skb, const struct rmem_seal_key *key)
+{
+	u8 *at = this_cpu_ptr(skb_opened)->bytes;
+	u32 bytes = skb->len - RMEM_SKB_HEADS, text_bytes;
+	struct rmem_seal_once once;
+	struct rmem_seal *seal;
+	bool done;
+
+	if (skb_copy_bits(skb, RMEM_SKB_HEADS, at, bytes))
+		return NULL;
+	text_bytes = bytes - RMEM_HDR_BYTES - RMEM_SEAL_BYTES;
+	seal = (struct rmem_seal *)(at + RMEM_HDR_BYTES + text_bytes);
+	rmem_seal_once(key, seal->salt, at, &once);
+	/* Over the salt: the cipher wants the tag right behind the text. */
+	memmove(seal, seal->tag, sizeof(seal->tag));
+	done = rmem_cipher_decrypt(&once, at, RMEM_TAGGED_BYTES, at + RMEM_HDR_BYTES, text_bytes);
+	rmem_seal_wipe(&once, sizeof(once));
+	return done ? at : NULL;
+}
+
+/* ---- records ---- */
+
 static bool skb_is_damaged(const struct rmem_datagram *d, const struct sk_buff *skb)
 {
 	return rmem_wire_has_digest(&d->head) &&
@@ -123,18 +226,22 @@ static void skb_copy_payload(const struct rmem_payload *payload, u32 offset, voi
 {
 	const struct rmem_skb_record *r = container_of(payload, struct rmem_skb_record, payload);
 
-	WARN_ON_ONCE(skb_copy_bits(r->skb, r->at + offset, to, n));
+	if (r->plain)
+		memcpy(to, r->plain + r->at + offset, n);
+	else
+		WARN_ON_ONCE(skb_copy_bits(r->skb, r->at + offset, to, n));
 }
 
 void rmem_skb_record_init(struct rmem_skb_record *r, const struct rmem_datagram *d,
-			  const struct sk_buff *skb)
+			  const struct sk_buff *skb, const void *plain)
 {
 	r->skb = skb;
-	r->at = rmem_skb_payload(d);
+	r->plain = plain;
+	r->at = plain ? d->payload_offset : rmem_skb_payload(d);
 	r->payload.bytes = d->payload_bytes;
 	r->payload.copy = skb_copy_payload;
 	r->record.head = &d->head;
 	r->record.payload = &r->payload;
-	r->record.damaged = skb_is_damaged(d, skb);
+	r->record.damaged = !plain && skb_is_damaged(d, skb);
 	r->record.last = d->steps == d->messages;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Datagrams in socket buffers, of both ends. Their data can lie in fragments; it is hashed where it
- * lies.
+ * lies. A sealed datagram (core/rmem/seal.h) is encrypted where it lies, in memory of its own, and
+ * decrypted into memory of the CPU.
  */
 #ifndef REMORA_RMEM_SKB_H
 #define REMORA_RMEM_SKB_H
@@ -11,6 +12,7 @@
 
 #include "core/rmem/datagram.h"
 #include "rmem_record.h"
+#include "rmem_seal_ops.h"
 
 /* ---- out: header and heads are in the linear part, data is in fragments behind it ---- */
 
@@ -31,6 +33,25 @@ void *rmem_skb_put_msg(struct sk_buff *skb);
  */
 void rmem_skb_add(const struct sk_buff *skb, void *msg, struct rmem_head *head,
 		  struct base_siphash *h);
+
+/* The header, once all messages are there. h: as rmem_skb_add() left it, begun with the key. */
+static inline void rmem_skb_end(struct sk_buff *skb, u32 messages, bool more,
+				struct base_siphash *h, const struct base_siphash_key *key)
+{
+	if (!rmem_wire_is_sealed(skb->data)) {
+		rmem_wire_seal(skb->data, messages, more, h);
+		return;
+	}
+	base_siphash_init(h, key);
+	rmem_wire_seal_hdr(skb->data, messages, more, h);
+}
+
+/*
+ * The datagram, which has its header and a free fragment, is encrypted, and its seal comes behind
+ * it. No part of it is lent memory. False: no memory, or no cipher; it must not be sent.
+ */
+bool rmem_skb_seal(struct sk_buff *skb, const struct rmem_seal_key *key,
+		   const u8 salt[RMEM_SEAL_SALT_BYTES], gfp_t gfp);
 
 /* ---- in: from the UDP header on, as encap_rcv gets them ---- */
 
@@ -63,15 +84,28 @@ enum rmem_wire_verdict rmem_skb_open(struct rmem_datagram *d, const struct sk_bu
 bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_key *key,
 		       const struct sk_buff *skb, const void *heads);
 
-/* The message that was stepped to, for the other side of the seam; refers to d and skb. */
+/*
+ * A sealed datagram, whose size fits (rmem_seal_fits()), is opened. Returns header, heads and
+ * payloads; they are there until the CPU's next call. NULL: it does not verify. BH disabled.
+ */
+const void *rmem_skb_unseal(const struct sk_buff *skb, const struct rmem_seal_key *key);
+
+/*
+ * The message that was stepped to, for the other side of the seam; refers to d and skb. plain: the
+ * result of rmem_skb_unseal(), or NULL.
+ */
 struct rmem_skb_record {
 	struct rmem_record record;
 	struct rmem_payload payload;
 	const struct sk_buff *skb;
+	const u8 *plain;
 	u32 at;
 };
 
 void rmem_skb_record_init(struct rmem_skb_record *r, const struct rmem_datagram *d,
-			  const struct sk_buff *skb);
+			  const struct sk_buff *skb, const void *plain);
+
+/* Once for remora_core.ko. */
+void rmem_skb_stop(void);
 
 #endif

@@ -231,7 +231,8 @@ int rmem_socket_parse(union udp_address *address, const char *text, u16 port)
  * clones leave, as TCP's do, and it is free again when the last of them is.
  */
 
-#define SPARE_BYTES (RMEM_SOCKET_HEADROOM + RMEM_DATAGRAM_BYTES_MAX)
+#define SPARE_DATA_BYTES (RMEM_DATAGRAM_BYTES_MAX + RMEM_SEAL_BYTES)
+#define SPARE_BYTES	 (RMEM_SOCKET_HEADROOM + SPARE_DATA_BYTES)
 #define LINEAR_GFP  (GFP_ATOMIC | __GFP_NOMEMALLOC | __GFP_NOWARN)
 #define CLONE_GFP   (GFP_ATOMIC | __GFP_MEMALLOC | __GFP_NOWARN)
 
@@ -250,7 +251,7 @@ static struct sk_buff *socket_spare_copy(struct rmem_socket *s, const struct sk_
 {
 	struct sk_buff *copy = NULL;
 
-	if (skb->len > RMEM_DATAGRAM_BYTES_MAX || test_and_set_bit_lock(0, &s->spare_taken))
+	if (skb->len > SPARE_DATA_BYTES || test_and_set_bit_lock(0, &s->spare_taken))
 		return NULL;
 	if (!skb_cloned(s->spare)) {
 		skb_copy_bits(skb, 0, s->spare->data, skb->len);

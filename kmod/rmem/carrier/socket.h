@@ -66,7 +66,7 @@ int rmem_socket_parse(union udp_address *address, const char *text, u16 port);
  */
 int rmem_socket_open(struct rmem_socket *s, const union udp_address *to,
 		     int (*receive)(struct sock *sk, struct sk_buff *skb), void *user_data);
-/* Before its first packet: the type of service and the priority of all of them. */
+/* The type of service and the priority of packets from now on. No packet leaves meanwhile. */
 void rmem_socket_mark(struct rmem_socket *s, u8 tos, u32 priority);
 
 /* No receive begins after this; those under way end with the next grace period. */

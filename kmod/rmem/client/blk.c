@@ -13,7 +13,7 @@
  *   LOST       EIO. The content is gone, no retry brings it back.
  *   TIMEOUT    ENOLINK, a path's error: the content is there once the node answers again.
  *   REFUSED    EREMOTEIO: the node's own word, the same on any path.
- *   CANCELLED  EIO, the device was forced off.
+ *   CANCELLED  EIO, the device was forced off; or a write of swap's isn't needed (reserve.h).
  */
 #include <linux/module.h>
 
@@ -90,6 +90,21 @@ static blk_status_t blk_status_of(enum rmem_client_result result)
 	return BLK_STS_IOERR;
 }
 
+/* A request of swap's can hold pages of a file, merged with it. */
+static bool blk_swaps_out(struct rmem_op *op)
+{
+	struct request *rq = blk_mq_rq_from_pdu(op);
+	struct bio *bio;
+
+	if (req_op(rq) != REQ_OP_WRITE)
+		return false;
+	__rq_for_each_bio(bio, rq) {
+		if (!(bio->bi_opf & REQ_SWAP))
+			return false;
+	}
+	return true;
+}
+
 /*
  * Ended right here, in the answer's softirq, without the detour over the submitting CPU
  * that blk_mq_complete_request() can take: the answer came to this CPU as its channel's port
@@ -101,6 +116,9 @@ static void blk_end(struct rmem_op *op, enum rmem_client_result result)
 
 	if (unlikely(result != RMEM_CLIENT_OK))
 		rmem_count(rq->q->queuedata, RMEM_COUNT_FAILED);
+	/* The kernel's swap tells of it. */
+	if (unlikely(result == RMEM_CLIENT_CANCELLED && blk_swaps_out(op)))
+		rq->rq_flags |= RQF_QUIET;
 	blk_mq_end_request(rq, blk_status_of(result));
 }
 
@@ -126,7 +144,11 @@ static bool blk_walk(struct rmem_op *op, u32 offset, u32 bytes, rmem_walk_fn fn,
 	return false;
 }
 
-static const struct rmem_op_ops blk_op_ops = { .walk = blk_walk, .end = blk_end };
+static const struct rmem_op_ops blk_op_ops = {
+	.walk = blk_walk,
+	.end = blk_end,
+	.swaps_out = blk_swaps_out,
+};
 
 /* How long to wait for a node is the core's to decide: a slow node must not fail a swap-in. */
 static enum blk_eh_timer_return blk_timeout(struct request *rq)

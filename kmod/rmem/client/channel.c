@@ -11,6 +11,7 @@
 #include "rmem/client/reserve.h"
 #include "rmem/client/status.h"
 #include "rmem/client/trace.h"
+#include "rmem_seal_ops.h"
 
 /* Silence that is not loss, where messages can be lost: the largest RTO is a second. */
 #define CHANNEL_DOWN_NS (2 * NSEC_PER_SEC)
@@ -311,11 +312,39 @@ void rmem_channel_commit(struct rmem_channel *c)
 	local_bh_enable();
 }
 
+/*
+ * Writes of swap that tasks needn't wait for any more (reserve.h), linked; the caller ends them.
+ * Tasks wait for tags only if the channel has them all.
+ */
+static struct rmem_op *channel_drop_swap_out(struct rmem_channel *c, u64 now_ns)
+	__must_hold(&c->lock)
+{
+	struct rmem_op *op, *dropped = NULL;
+
+	lockdep_assert_held(&c->lock);
+	if (c->device->params.ops->kind != RMEM_KIND_DISK || !c->device->disk ||
+	    c->client.outstanding_ops < c->device->disk->queue->nr_requests ||
+	    !rmem_reserve_tasks_have_memory())
+		return NULL;
+	for (op = rmem_client_never_sent(&c->client); op;) {
+		if (!op->ops->swaps_out || !op->ops->swaps_out(op)) {
+			op = op->next;
+			continue;
+		}
+		rmem_client_cancel(&c->client, op, now_ns);
+		op->held = false;
+		op->next = dropped;
+		dropped = op;
+		op = rmem_client_never_sent(&c->client);
+	}
+	return dropped;
+}
+
 static void channel_expire(struct rmem_channel *c)
 {
 	enum rmem_client_result result = RMEM_CLIENT_OK;
 	enum rmem_client_state before;
-	struct rmem_op *finished = NULL;
+	struct rmem_op *finished = NULL, *dropped = NULL;
 	struct rmem_batch batch = {};
 	u64 now_ns = 0, silent_ns = 0;
 	bool silent = false;
@@ -346,6 +375,7 @@ static void channel_expire(struct rmem_channel *c)
 		if (unlikely(silent)) {
 			rmem_status_silent(c->device);
 			silent_ns = c->silent_ns ? now_ns - c->silent_ns + 1 : 1;
+			dropped = channel_drop_swap_out(c, now_ns);
 		}
 		channel_settle_expired(c, now_ns, before, &batch);
 	}
@@ -354,6 +384,7 @@ static void channel_expire(struct rmem_channel *c)
 	if (unlikely(silent_ns) && c->device->params.ops->kind == RMEM_KIND_DISK)
 		rmem_reserve_tend(c->device, silent_ns);
 	channel_finish(c, finished, result, now_ns);
+	channel_finish(c, dropped, RMEM_CLIENT_CANCELLED, now_ns);
 	channel_kick(c);
 }
 
@@ -376,6 +407,7 @@ static void channel_drop(struct rmem_channel *c, enum rmem_path_count reason, u3
 /* The payload of an answer that carries no data. */
 union answer {
 	struct rmem_opened opened;
+	struct rmem_opened_sealed opened_sealed;
 	struct rmem_range range;
 	struct rmem_found found;
 	struct rmem_listed listed;
@@ -462,7 +494,28 @@ static void channel_room(struct rmem_channel *c)
 	channel_kick(c);
 }
 
+static const struct rmem_seal_key *channel_sealing_key(struct rmem_channel *c)
+	__must_hold(&c->lock)
+{
+	lockdep_assert_held(&c->lock);
+	return &c->client.keys.from_client;
+}
+
+static bool channel_opening_key(struct rmem_channel *c, u64 session, struct rmem_seal_key *key)
+{
+	const struct rmem_seal_key *found;
+
+	spin_lock(&c->lock);
+	found = c->stopped ? NULL : rmem_client_opening_key(&c->client, session);
+	if (found)
+		*key = *found;
+	spin_unlock(&c->lock);
+	return found;
+}
+
 static const struct rmem_receiver_ops channel_receiver = {
+	.sealing_key = channel_sealing_key,
+	.opening_key = channel_opening_key,
 	.room = channel_room,
 	.receive = channel_receive,
 	.settle = channel_settle,
@@ -476,16 +529,19 @@ static void channel_config_init(struct rmem_client_config *config, const struct 
 {
 	const struct rmem_session *session = &device->params.session;
 
+	*config = (struct rmem_client_config){
+		.space = session->space,
+		.integrity = session->integrity,
+		.key = session->key,
+		.piece_bytes = device->piece_bytes,
+		.datagram_bytes = device->limits.batch_bytes,
+		.fail_after_ns = session->fail_after_ms * (u64)NSEC_PER_MSEC,
+		.seed = get_random_u64(),
+		.waiter = waiter,
+		.lossless = device->limits.has_credit,
+		.cipher = session->integrity == RMEM_SEALED ? rmem_cipher() : NULL,
+	};
 	get_random_bytes(config->client, sizeof(config->client));
-	config->space = session->space;
-	config->integrity = session->integrity;
-	config->key = session->key;
-	config->piece_bytes = device->piece_bytes;
-	config->datagram_bytes = device->limits.batch_bytes;
-	config->fail_after_ns = session->fail_after_ms * (u64)NSEC_PER_MSEC;
-	config->seed = get_random_u64();
-	config->waiter = waiter;
-	config->lossless = device->limits.has_credit;
 }
 
 static struct rmem_path *channel_path_new(struct rmem_channel *c)

@@ -95,14 +95,19 @@ void rmem_count_time(struct rmem_device *device, const struct rmem_op *op, u64 n
 		which = RMEM_TIME_WRITE;
 
 	this_cpu_inc(device->counts->time[which][base_times_bucket(now_ns - op->submitted_ns)]);
+	this_cpu_add(device->counts->time_sum_ns[which], now_ns - op->submitted_ns);
 }
 
 unsigned int rmem_count_times(struct rmem_device *device, enum rmem_time which,
-			      u64 times[BASE_TIMES_BUCKETS])
+			      u64 times[BASE_TIMES_BUCKETS], u64 *sum_ns)
 {
 	unsigned int bucket, end = 0;
+	u64 sum = 0;
 	int cpu;
 
+	for_each_possible_cpu(cpu)
+		sum += per_cpu_ptr(device->counts, cpu)->time_sum_ns[which];
+	*sum_ns = sum;
 	for (bucket = 0; bucket < BASE_TIMES_BUCKETS; bucket++) {
 		times[bucket] = 0;
 		for_each_possible_cpu(cpu)

@@ -23,9 +23,9 @@ void rmem_count_op(struct rmem_device *device, const struct rmem_op *op);
 /* The operation has ended well. */
 void rmem_count_time(struct rmem_device *device, const struct rmem_op *op, u64 now_ns);
 
-/* The sums of a kind's buckets; how many there are up to the last that isn't 0. */
+/* The sums of a kind's buckets, and of its times; how many buckets up to the last that isn't 0. */
 unsigned int rmem_count_times(struct rmem_device *device, enum rmem_time which,
-			      u64 times[BASE_TIMES_BUCKETS]);
+			      u64 times[BASE_TIMES_BUCKETS], u64 *sum_ns);
 const char *rmem_count_time_name(enum rmem_time which);
 
 /* The counters' sums, RMEM_COUNTERS of them, and the name of each. */

@@ -2,8 +2,9 @@
 /*
  * Attach and detach.
  *
- *   attach: index -> remote -> paths -> channel 0 opens -> ALLOC -> the others open -> disk
- *   detach: grab -> disk -> FREE -> channels close -> everything above, backwards
+ *   attach: index -> remote -> paths -> channel 0 opens -> region -> the others open -> disk
+ *   detach: grab -> disk -> FREE, unless the region is kept -> channels close -> everything above,
+ *           backwards
  *
  *   renew:  (device of programs, whose node restarted) channel 0 opens -> the others open
  *
@@ -22,6 +23,7 @@
 #include "compat/compat.h"
 #include "rmem/client/channel.h"
 #include "rmem/client/device.h"
+#include "rmem/client/region.h"
 #include "rmem/client/remote.h"
 #include "rmem/client/reserve.h"
 #include "rmem/client/status.h"
@@ -105,18 +107,35 @@ static struct rmem_device *device_new(const struct rmem_attach_params *params)
 	return device;
 }
 
+/* The device that has this device's name, or NULL. */
+static struct rmem_device *device_namesake(const struct rmem_device *device)
+{
+	struct rmem_device *other;
+	unsigned long index;
+
+	lockdep_assert_held(&rmem_devices_lock);
+	xa_for_each(&devices, index, other) {
+		if (*device->params.name && !strcmp(other->params.name, device->params.name))
+			return other;
+	}
+	return NULL;
+}
+
 static int device_index_take(struct rmem_device *device, struct netlink_ext_ack *extack)
 {
 	u32 wanted = device->params.index;
-	struct rmem_device *other;
+	struct rmem_device *other, *namesake;
 	unsigned int noio;
 	int err;
 
 	mutex_lock(&rmem_devices_lock);
 	device->rollbacks = rollbacks;
+	namesake = hibernating ? NULL : device_namesake(device);
 	noio = memalloc_noio_save(); /* see remote.c */
 	if (hibernating)
 		err = -EAGAIN;
+	else if (namesake)
+		err = -EEXIST;
 	else if (wanted == RMEM_INDEX_ANY)
 		err = xa_alloc(&devices, &device->index, device, XA_LIMIT(0, RMEM_INDEX_MAX),
 			       GFP_KERNEL);
@@ -128,6 +147,9 @@ static int device_index_take(struct rmem_device *device, struct netlink_ext_ack 
 	if (!err) {
 		snprintf(device->name, sizeof(device->name), "%s%u", device->params.ops->name,
 			 device->index);
+	} else if (namesake) {
+		NL_SET_ERR_MSG_FMT(extack, "%s has the name %s: choose another",
+				   namesake->name, namesake->params.name);
 	} else if (err == -EBUSY && wanted != RMEM_INDEX_ANY) {
 		other = xa_load(&devices, wanted);
 		NL_SET_ERR_MSG_FMT(extack, "%s exists: choose another index, or none",
@@ -290,14 +312,6 @@ static int device_piece_choose(struct rmem_device *device, struct netlink_ext_ac
 	return 0;
 }
 
-/* Milliseconds that remain to attach for all its steps. */
-static unsigned int device_left_ms(const struct rmem_device *device)
-{
-	long left = device->attach_end - jiffies;
-
-	return left > 0 ? jiffies_to_msecs(left) : 0;
-}
-
 static bool device_channels_settled(struct rmem_device *device, unsigned int from, unsigned int end)
 {
 	unsigned int i;
@@ -322,24 +336,38 @@ static bool device_channels_open(struct rmem_device *device, unsigned int from, 
 	return true;
 }
 
+static int device_say_refused(const struct rmem_device *device, u8 status,
+			      struct netlink_ext_ack *extack)
+{
+	bool seals = device->params.session.integrity == RMEM_SEALED;
+
+	if (status == RMEM_BUSY) {
+		NL_SET_ERR_MSG(extack,
+			       "the node has no session left: raise its number of sessions");
+		return -EBUSY;
+	}
+	if (status == RMEM_PERM && !seals) {
+		NL_SET_ERR_MSG(extack, "the space is for clients that seal: use INTEGRITY sealed");
+		return -EACCES;
+	}
+	if (status == RMEM_INVALID && seals) {
+		NL_SET_ERR_MSG(extack, "the node can't seal: use INTEGRITY full");
+		return -EOPNOTSUPP;
+	}
+	NL_SET_ERR_MSG_FMT(extack, "the node refuses a session (status %u)", status);
+	return -EREMOTEIO;
+}
+
 static int device_open_error(struct rmem_device *device, unsigned int from,
 			     struct netlink_ext_ack *extack)
 {
 	unsigned int i;
+	u8 status;
 
 	for (i = from; i < device->channels; i++) {
-		switch (READ_ONCE(device->channel[i]->client.open_status)) {
-		case RMEM_OK:
-			continue;
-		case RMEM_BUSY:
-			NL_SET_ERR_MSG(extack,
-				       "the node has no session left: raise its number of sessions");
-			return -EBUSY;
-		default:
-			NL_SET_ERR_MSG_FMT(extack, "the node refuses a session (status %u)",
-					   device->channel[i]->client.open_status);
-			return -EREMOTEIO;
-		}
+		status = READ_ONCE(device->channel[i]->client.open_status);
+		if (status != RMEM_OK)
+			return device_say_refused(device, status, extack);
 	}
 	if (extack)
 		extack->_msg = device->params.transport->no_answer;
@@ -357,7 +385,7 @@ static int device_channels_connect(struct rmem_device *device, unsigned int from
 		rmem_channel_open(device->channel[i], device->boot);
 	left = wait_event_interruptible_timeout(device->changed,
 						device_channels_settled(device, from, end),
-						msecs_to_jiffies(device_left_ms(device)));
+						msecs_to_jiffies(rmem_attach_left_ms(device)));
 	if (left < 0)
 		return -EINTR;
 	if (device_channels_open(device, from, end))
@@ -391,79 +419,6 @@ static bool device_channels_close(struct rmem_device *device)
 				  msecs_to_jiffies(CLOSE_MS));
 }
 
-/* ---- the region ---- */
-
-static int device_region_refused(struct rmem_device *device, u8 status,
-				 struct netlink_ext_ack *extack)
-{
-	const struct rmem_client_node *node = &device->channel[0]->client.node;
-
-	if (status == RMEM_NO_MEMORY) {
-		NL_SET_ERR_MSG_FMT(extack,
-				   "no memory, quota or region left (%llu of %llu MiB free): ask for less",
-				   node->free_bytes >> 20, node->memory_bytes >> 20);
-		return -ENOSPC;
-	}
-	if (status == RMEM_PERM) {
-		NL_SET_ERR_MSG(extack, "SPACE is read-only: it has no room for a disk");
-		return -EACCES;
-	}
-	NL_SET_ERR_MSG_FMT(extack, "the node refuses to allocate (status %u)", status);
-	return -EREMOTEIO;
-}
-
-/*
- * The node keeps the region only if a later request of the same session shows that we know of it,
- * and the disk's might all go through other channels. So one does that changes nothing: a
- * discard of less than a page.
- */
-static int device_region_confirm(struct rmem_device *device, struct netlink_ext_ack *extack)
-{
-	struct rmem_call call = {
-		.op = {
-			.type = RMEM_DISCARD,
-			.addr = device->addr,
-			.len = RMEM_BLOCK_BYTES,
-		},
-	};
-	int err = rmem_channel_call(device->channel[0], &call, device_left_ms(device));
-
-	if (!err && call.result == RMEM_CLIENT_OK)
-		return 0;
-	if (!err && call.result == RMEM_CLIENT_REFUSED) {
-		device->region_bytes = 0;
-		NL_SET_ERR_MSG(extack, "the node took the memory back at once: try again");
-		return -EAGAIN;
-	}
-	NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");
-	return signal_pending(current) ? -EINTR : -EHOSTDOWN;
-}
-
-static int device_region_alloc(struct rmem_device *device, struct netlink_ext_ack *extack)
-{
-	struct rmem_call call = {
-		.op = {
-			.type = RMEM_ALLOC,
-			.alloc = {
-				.bytes = device->params.bytes,
-				.perm = RMEM_PERM_READ | RMEM_PERM_WRITE,
-			},
-		},
-	};
-	int err;
-
-	err = rmem_channel_call(device->channel[0], &call, device_left_ms(device));
-	if (!err && call.result == RMEM_CLIENT_REFUSED)
-		return device_region_refused(device, call.op.status, extack);
-	if (err || call.result != RMEM_CLIENT_OK) {
-		NL_SET_ERR_MSG(extack, "the node stopped answering while it was to allocate");
-		return signal_pending(current) ? -EINTR : -EHOSTDOWN;
-	}
-	device->addr = call.op.range.addr;
-	device->region_bytes = call.op.range.bytes;
-	return device_region_confirm(device, extack);
-}
-
 /* Copies the node's properties from the first session's OPEN. */
 static void device_note_node(struct rmem_device *device)
 {
@@ -475,15 +430,12 @@ static void device_note_node(struct rmem_device *device)
 	device->piece_bytes = client->piece;
 }
 
-/* Region and sessions; with channels that have no ops. false: the node might still hold them. */
-static bool device_region_give_back(struct rmem_device *device, unsigned int timeout_ms)
+/*
+ * Region, unless it stays for the next client, and sessions; with channels that have no ops. false:
+ * the node might still hold them.
+ */
+static bool device_give_back(struct rmem_device *device, unsigned int timeout_ms)
 {
-	struct rmem_call call = {
-		.op = {
-			.type = RMEM_FREE,
-			.range = { .addr = device->addr, .bytes = device->region_bytes },
-		},
-	};
 	bool given = true;
 
 	if (READ_ONCE(device->state) == RMEM_DEVICE_LOST) {
@@ -496,9 +448,8 @@ static bool device_region_give_back(struct rmem_device *device, unsigned int tim
 		if (device_channels_connect(device, 0, 1, NULL))
 			return false;
 	}
-	if (device->region_bytes)
-		given = !rmem_channel_call(device->channel[0], &call, timeout_ms) &&
-			(call.result == RMEM_CLIENT_OK || call.result == RMEM_CLIENT_LOST);
+	if (device->region_bytes && !device->keeps)
+		given = rmem_region_free(device, timeout_ms);
 	/* A node that doesn't answer one doesn't answer the other. */
 	return given && device_channels_close(device);
 }
@@ -523,7 +474,7 @@ static int device_bring_up(struct rmem_device *device, struct netlink_ext_ack *e
 	if (!err)
 		device_note_node(device);
 	if (!err && device->params.bytes)
-		err = device_region_alloc(device, extack);
+		err = rmem_region_get(device, extack);
 	if (!err)
 		err = device_channels_connect(device, 1, device->channels, extack);
 	if (err)
@@ -536,7 +487,7 @@ static int device_bring_up(struct rmem_device *device, struct netlink_ext_ack *e
 	return 0;
 
 give_back:
-	if (!device_region_give_back(device, FREE_MS) && device->region_bytes)
+	if (!device_give_back(device, FREE_MS) && device->region_bytes)
 		pr_warn("%s: a region of %llu bytes could not be given back\n",
 			device->params.address.text, device->region_bytes);
 free_channels:
@@ -582,10 +533,11 @@ int rmem_device_attach(const struct rmem_attach_params *params, u32 *index,
 	if (err)
 		goto give_index;
 	*index = device->index;
-	pr_info("%s: %llu MiB at %s:%s, %u channels, %u bytes per packet\n", device->name,
-		(device->params.bytes ?: device->memory_bytes) >> 20,
-		device->params.transport->name, device->params.address.text, device->channels,
-		device->piece_bytes);
+	dev_info(device->params.ops->dev(device),
+		 "%llu MiB at %s:%s, %u channels, %u bytes per packet\n",
+		 (device->params.bytes ?: device->memory_bytes) >> 20,
+		 device->params.transport->name, device->params.address.text, device->channels,
+		 device->piece_bytes);
 	device_warn_of_min_free(device, extack);
 	mutex_lock(&rmem_devices_lock);
 	device->phase = RMEM_LIVE;
@@ -739,7 +691,7 @@ int rmem_device_detach(const struct rmem_device_ops *ops, u32 index, bool force,
 	rmem_status_end(device);
 	device->params.ops->remove(device);
 	if (!force || READ_ONCE(device->state) == RMEM_DEVICE_UP)
-		given = device_region_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
+		given = device_give_back(device, force ? FREE_FORCED_MS : FREE_MS);
 	device_channels_free(device);
 	rmem_transport_put(device->params.transport);
 	rmem_remote_leave(device);

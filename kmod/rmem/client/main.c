@@ -101,3 +101,4 @@ module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Remora remote memory: client and devices /dev/rmbN, /dev/rmemN");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -13,6 +13,7 @@
  * only, and reach their nodes through that.
  */
 #include <linux/capability.h>
+#include <linux/ctype.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <net/genetlink.h>
@@ -25,6 +26,7 @@
 #include "rmem/client/device.h"
 #include "rmem/client/netlink.h"
 #include "rmem/client/transport.h"
+#include "rmem_seal_ops.h"
 
 static_assert(RMEM_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
 static_assert(RMEM_TIMES_BUCKETS == BASE_TIMES_BUCKETS);
@@ -33,10 +35,10 @@ static_assert(RMEM_TIMES_BUCKETS == BASE_TIMES_BUCKETS);
 #define FAIL_AFTER_MS_PROGRAMS 10000U
 
 /* Room for the attributes that are neither counters nor times. */
-#define STATUS_BYTES 512
+#define STATUS_BYTES 640
 /* Nest, name, padding, value. */
 #define COUNTER_BYTES 64
-#define TIMES_BYTES   (32 + BASE_TIMES_BUCKETS * sizeof(u64))
+#define TIMES_BYTES   (48 + BASE_TIMES_BUCKETS * sizeof(u64))
 #define MESSAGE_BYTES                                                                              \
 	(STATUS_BYTES + RMEM_COUNTERS * COUNTER_BYTES + RMEM_TIMES * TIMES_BYTES)
 
@@ -50,13 +52,18 @@ static const struct nla_policy policy[RMEM_A_MAX + 1] = {
 	[RMEM_A_BYTES] = { .type = NLA_U64 },
 	[RMEM_A_SPACE] = { .type = NLA_U32 },
 	[RMEM_A_KEY] = { .type = NLA_BINARY },
-	[RMEM_A_INTEGRITY] = NLA_POLICY_MAX(NLA_U8, RMEM_FULL),
+	[RMEM_A_INTEGRITY] = NLA_POLICY_MAX(NLA_U8, RMEM_SEALED),
 	[RMEM_A_FAIL_AFTER_MS] = { .type = NLA_U32 },
 	[RMEM_A_TIMEOUT_MS] = NLA_POLICY_RANGE(NLA_U32, 1, RMEM_TIMEOUT_MS_MAX),
 	[RMEM_A_QUEUES] = NLA_POLICY_MIN(NLA_U32, 1),
 	[RMEM_A_FORCE] = { .type = NLA_FLAG },
 	[RMEM_A_KIND] = NLA_POLICY_MAX(NLA_U8, RMEM_KIND_PROGRAMS),
 	[RMEM_A_ADDRESS] = { .type = NLA_NUL_STRING, .len = RMEM_ADDRESS_TEXT_MAX },
+	[RMEM_A_NAME] = { .type = NLA_NUL_STRING, .len = RMEM_DEVICE_NAME_MAX },
+	[RMEM_A_KEEP] = { .type = NLA_FLAG },
+	[RMEM_A_OWNER] = { .type = NLA_NUL_STRING, .len = RMEM_OWNER_MAX },
+	[RMEM_A_TAKE] = { .type = NLA_FLAG },
+	[RMEM_A_COOKIE] = { .type = NLA_U64 },
 };
 
 static int netlink_refuse(struct genl_info *info, int attribute, const char *text, int err)
@@ -141,6 +148,42 @@ static int netlink_get_bytes(struct genl_info *info, u64 *bytes)
 	return 0;
 }
 
+static bool netlink_name_is_valid(const char *name)
+{
+	const char *at;
+
+	for (at = name; *at; at++) {
+		if (!(isascii(*at) && isalnum(*at)) && (at == name || !strchr("_-.", *at)))
+			return false;
+	}
+	return at > name;
+}
+
+static int netlink_get_name(struct genl_info *info, struct rmem_attach_params *params)
+{
+	const struct nlattr *name = info->attrs[RMEM_A_NAME], *owner = info->attrs[RMEM_A_OWNER];
+
+	params->take = nla_get_flag(info->attrs[RMEM_A_TAKE]);
+	params->keep = nla_get_flag(info->attrs[RMEM_A_KEEP]);
+	if ((params->keep || params->take) && (!name || params->ops != &rmem_blk_device_ops))
+		return netlink_refuse(info, params->keep ? RMEM_A_KEEP : RMEM_A_TAKE,
+				      "KEEP and TAKE are for disks with a NAME", -EINVAL);
+	if (!name)
+		return 0;
+	nla_strscpy(params->name, name, sizeof(params->name));
+	if (!netlink_name_is_valid(params->name))
+		return netlink_refuse(info, RMEM_A_NAME,
+				      "NAME has letters, digits, _ - . and begins with one of the first two",
+				      -EINVAL);
+	if (!owner)
+		return 0;
+	nla_strscpy(params->owner, owner, sizeof(params->owner));
+	if (!netlink_name_is_valid(params->owner))
+		return netlink_refuse(info, RMEM_A_OWNER, "OWNER is not written as NAME is",
+				      -EINVAL);
+	return 0;
+}
+
 static int netlink_get_space(struct genl_info *info, struct rmem_session *session)
 {
 	const struct nlattr *key = info->attrs[RMEM_A_KEY];
@@ -151,6 +194,26 @@ static int netlink_get_space(struct genl_info *info, struct rmem_session *sessio
 	if (!key || nla_len(key) != RMEM_KEY_BYTES)
 		return netlink_refuse(info, RMEM_A_KEY, "KEY must have 16 bytes", -EINVAL);
 	base_siphash_key_load(&session->key, nla_data(key));
+	return 0;
+}
+
+/* Can this kernel and the way to the node seal, if they are to? */
+static int netlink_check_integrity(struct genl_info *info,
+				   const struct rmem_attach_params *params)
+{
+	if (params->session.integrity != RMEM_SEALED)
+		return 0;
+	if (!params->transport->seals)
+		return netlink_refuse(info, RMEM_A_INTEGRITY,
+				      "only messages by udp can be sealed: choose a udp address",
+				      -EOPNOTSUPP);
+	if (!rmem_cipher())
+		return netlink_refuse(info, RMEM_A_INTEGRITY,
+				      "this kernel can't seal: build it with CONFIG_WIREGUARD",
+				      -EOPNOTSUPP);
+	if (!rmem_skb_prepare_unseal())
+		return netlink_refuse(info, RMEM_A_INTEGRITY, "no memory to open datagrams in",
+				      -ENOMEM);
 	return 0;
 }
 
@@ -168,13 +231,19 @@ static int netlink_get_params(struct genl_info *info, struct rmem_attach_params 
 			.integrity = RMEM_DIGEST,
 		},
 	};
+	if (info->attrs[RMEM_A_COOKIE])
+		params->cookie = nla_get_u64(info->attrs[RMEM_A_COOKIE]);
 	if (info->attrs[RMEM_A_INTEGRITY])
 		params->session.integrity = nla_get_u8(info->attrs[RMEM_A_INTEGRITY]);
 	err = netlink_get_address(info, params);
+	if (!err)
+		err = netlink_check_integrity(info, params);
 	if (!err && params->ops == &rmem_chr_device_ops)
 		err = netlink_get_programs(info, params);
 	else if (!err)
 		err = netlink_get_bytes(info, &params->bytes);
+	if (!err)
+		err = netlink_get_name(info, params);
 	if (!err)
 		err = netlink_get_space(info, &params->session);
 	return err;
@@ -265,15 +334,17 @@ static int netlink_put_times(struct sk_buff *reply, struct rmem_device *device)
 	unsigned int which, buckets;
 	struct nlattr *nest;
 	int err = 0;
+	u64 sum_ns;
 
 	if (!times)
 		return -ENOMEM;
 	for (which = 0; !err && which < RMEM_TIMES; which++) {
-		buckets = rmem_count_times(device, which, times);
+		buckets = rmem_count_times(device, which, times, &sum_ns);
 		nest = nla_nest_start(reply, RMEM_A_TIMES);
 		err = !nest ||
 		      nla_put_string(reply, RMEM_TIMES_NAME, rmem_count_time_name(which)) ||
-		      nla_put(reply, RMEM_TIMES_COUNTS, buckets * sizeof(*times), times);
+		      nla_put(reply, RMEM_TIMES_COUNTS, buckets * sizeof(*times), times) ||
+		      nla_put_u64_64bit(reply, RMEM_TIMES_SUM_NS, sum_ns, RMEM_TIMES_PAD);
 		if (!err)
 			nla_nest_end(reply, nest);
 	}
@@ -336,6 +407,11 @@ static int netlink_put_status(struct sk_buff *reply, struct rmem_device *device)
 	       nla_put_u32(reply, RMEM_A_CWND, netlink_cwnd(device)) ||
 	       nla_put_u64_64bit(reply, RMEM_A_RTT_NS, netlink_rtt_ns(device), RMEM_A_PAD) ||
 	       nla_put_u32(reply, RMEM_A_OPENERS, device->openers) ||
+	       (*params->name && nla_put_string(reply, RMEM_A_NAME, params->name)) ||
+	       (params->keep && nla_put_flag(reply, RMEM_A_KEEP)) ||
+	       (*params->owner && nla_put_string(reply, RMEM_A_OWNER, params->owner)) ||
+	       (params->cookie &&
+		nla_put_u64_64bit(reply, RMEM_A_COOKIE, params->cookie, RMEM_A_PAD)) ||
 	       netlink_put_counters(reply, device) || netlink_put_times(reply, device);
 }
 

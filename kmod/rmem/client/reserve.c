@@ -103,6 +103,11 @@ static bool reserve_is_below(enum reserve_level level)
 	return true;
 }
 
+bool rmem_reserve_tasks_have_memory(void)
+{
+	return !reserve_is_below(RESERVE_TASKS);
+}
+
 unsigned long rmem_reserve_min_free_kib(void)
 {
 	unsigned long pages = 0;

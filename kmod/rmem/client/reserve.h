@@ -20,6 +20,11 @@
  * If the network stopped nevertheless, the node falls silent. Then the module gives half of its
  * pages, as long as tasks find none, so that the one which has to find receive buffers can go on.
  * The other half stays for the network of nodes that answer, until the silence lasts too long.
+ *
+ * To find memory, that task can write a page to this very disk. If all tags of the disk's queue
+ * belong to writes that wait for the silent node, the task waits for a tag. So once tasks find
+ * memory, the module ends the writes of swap that were never sent, with an error. Their pages stay
+ * in memory, and tasks that wait for a tag go on.
  */
 #ifndef REMORA_RMEM_RESERVE_H
 #define REMORA_RMEM_RESERVE_H
@@ -40,6 +45,9 @@ void rmem_reserve_stop(void);
  * row of packets.
  */
 void rmem_reserve_tend(struct rmem_device *device, u64 silent_ns);
+
+/* Tasks find memory without reclaim. */
+bool rmem_reserve_tasks_have_memory(void);
 
 /*
  * vm.min_free_kbytes, less up to a page for each zone: the memory that tasks leave to the network.

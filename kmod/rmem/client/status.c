@@ -15,8 +15,6 @@
  * can wait for such I/O all the same, as others allocate under it: an event is sent under none
  * of the module's locks, because detach --force takes them and ends that wait.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/device.h>
 #include <linux/kobject.h>
 #include <linux/sched/mm.h>
@@ -36,19 +34,20 @@ static const char *const state_name[] = {
 
 /* ---- state ---- */
 
-static void status_log(const struct rmem_device *device, enum rmem_device_state state)
+/* By the device, so that journalctl /dev/rmb0 has the lines. */
+static void status_log(struct rmem_device *device, enum rmem_device_state state)
 {
+	struct device *dev = device->params.ops->dev(device);
+	const char *node = device->params.address.text;
+
 	if (state == RMEM_DEVICE_UP)
-		pr_notice("%s: %s answers again\n", device->name,
-			  device->params.address.text);
+		dev_notice(dev, "%s answers again\n", node);
 	else if (state == RMEM_DEVICE_DOWN)
-		pr_warn("%s: %s does not answer, I/O %s\n", device->name,
-			device->params.address.text,
-			device->params.session.fail_after_ms ? "will fail" : "waits for it");
+		dev_warn(dev, "%s does not answer, I/O %s\n", node,
+			 device->params.session.fail_after_ms ? "will fail" : "waits for it");
 	else
-		pr_err("%s: %s or this machine restarted, the content is lost: %s\n", device->name,
-		       device->params.address.text,
-		       device->params.ops->lost);
+		dev_err(dev, "%s or this machine restarted, the content is lost: %s\n", node,
+			device->params.ops->lost);
 }
 
 /* Any context. LOST stays, but for rmem_status_renewed(). */
@@ -129,8 +128,8 @@ void rmem_status_renewed(struct rmem_device *device)
 	/* Pairs with chr_file_connect(). */
 	smp_store_release(&device->state, RMEM_DEVICE_UP);
 	trace_rmem_device_state(device, RMEM_DEVICE_LOST, RMEM_DEVICE_UP);
-	pr_notice("%s: %s is connected again, empty\n", device->name,
-		  device->params.address.text);
+	dev_notice(device->params.ops->dev(device), "%s is connected again, empty\n",
+		   device->params.address.text);
 	queue_work(announcer, &device->announce);
 }
 
@@ -197,7 +196,14 @@ static ssize_t space_show(struct device *dev, struct device_attribute *attr, cha
 }
 static DEVICE_ATTR_RO(space);
 
+static ssize_t name_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", status_device_of(dev)->params.name);
+}
+static DEVICE_ATTR_RO(name);
+
 static struct attribute *attributes[] = {
+	&dev_attr_name.attr,
 	&dev_attr_state.attr,
 	&dev_attr_node.attr,
 	&dev_attr_space.attr,

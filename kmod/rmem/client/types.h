@@ -6,6 +6,7 @@
  *   main.c      module: life, hibernation
  *   netlink.c   control: family rmem
  *   device.c    attach, detach; list of devices
+ *   region.c    a disk's memory at the node, and its name there
  *   remote.c    the nodes they use; the lock of both lists
  *   blk.c       the disk: requests become ops
  *   chr.c       the character device
@@ -80,6 +81,11 @@ struct rmem_attach_params {
 	u32 index; /* RMEM_INDEX_ANY: first free */
 	u32 timeout_ms;
 	u32 queues; /* 0: one per CPU */
+	char name[RMEM_DEVICE_NAME_MAX + 1]; /* empty: none */
+	bool keep; /* the region of that name, with its content */
+	bool take; /* from another owner */
+	char owner[RMEM_OWNER_MAX + 1]; /* of the name; empty: none */
+	u64 cookie;
 	struct rmem_session session;
 };
 
@@ -118,6 +124,7 @@ enum rmem_time {
 struct rmem_counts {
 	u64 count[RMEM_COUNTS];
 	u64 time[RMEM_TIMES][BASE_TIMES_BUCKETS]; /* ops that ended well, from submission on */
+	u64 time_sum_ns[RMEM_TIMES];
 };
 
 /*
@@ -154,6 +161,7 @@ struct rmem_device {
 	struct list_head of_remote; /* in its devices */
 	unsigned int channels;
 	u64 boot, region_bytes, memory_bytes;
+	bool keeps; /* the region stays at the node when this device goes */
 	u32 page_bytes, piece_bytes;
 	struct rmem_limits limits; /* of the path, when it was looked at last */
 	struct rmem_incast_share share; /* its channels' turn for the incast window */
@@ -190,6 +198,14 @@ struct rmem_channel {
 	unsigned int waiter;
 	unsigned int index;
 };
+
+/* Milliseconds that remain to attach for all its steps. */
+static inline unsigned int rmem_attach_left_ms(const struct rmem_device *device)
+{
+	long left = device->attach_end - jiffies;
+
+	return left > 0 ? jiffies_to_msecs(left) : 0;
+}
 
 static inline enum rmem_client_state rmem_channel_state(const struct rmem_channel *channel)
 {

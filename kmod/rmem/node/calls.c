@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * QUERY and CALL messages: the run table of core/rmem/offload/run.h, and the modules with its
- * programs.
+ * QUERY and CALL messages: the run table of core/rmem/offload/run.h, and the programs that were
+ * loaded into it.
  *
  *   softirq -> node_calls_admit() -> table -> node_calls_run(), in the slow path's thread -> answer
  *
  * A node has a table from the first program on. A round of steps runs with bottom halves off, as
  * requests are executed. The thread gives up the CPU after CALLS_BURST_NS.
  */
-#include <linux/export.h>
 #include <linux/ktime.h>
-#include <linux/list.h>
 #include <linux/module.h>
 #include <linux/netlink.h>
 #include <linux/rcupdate.h>
@@ -18,93 +16,8 @@
 
 #include "rmem/node/host.h"
 #include "rmem/node/trace.h"
-#include "rmem_offload_ops.h"
 
 #define CALLS_BURST_NS (200 * NSEC_PER_USEC)
-
-/* ---- modules with programs ---- */
-
-struct calls_program {
-	struct list_head list;
-	const struct rmem_offload_ops *ops;
-	struct module *owner;
-};
-
-static LIST_HEAD(calls_programs);
-static DEFINE_MUTEX(calls_programs_lock);
-
-static struct calls_program *calls_find_program(const char *name)
-{
-	struct calls_program *program;
-
-	lockdep_assert_held(&calls_programs_lock);
-	list_for_each_entry(program, &calls_programs, list) {
-		if (!strncmp(program->ops->name, name, RMEM_OFFLOAD_NAME_BYTES))
-			return program;
-	}
-	return NULL;
-}
-
-int rmem_offload_register(const struct rmem_offload_ops *ops, struct module *owner)
-{
-	struct calls_program *program = kzalloc(sizeof(*program), GFP_KERNEL);
-	int err = 0;
-
-	if (!program)
-		return -ENOMEM;
-	program->ops = ops;
-	program->owner = owner;
-	mutex_lock(&calls_programs_lock);
-	if (calls_find_program(ops->name))
-		err = -EEXIST;
-	else
-		list_add_tail(&program->list, &calls_programs);
-	mutex_unlock(&calls_programs_lock);
-	if (err)
-		kfree(program);
-	return err;
-}
-EXPORT_SYMBOL_GPL(rmem_offload_register);
-
-void rmem_offload_unregister(const struct rmem_offload_ops *ops)
-{
-	struct calls_program *program;
-
-	mutex_lock(&calls_programs_lock);
-	program = calls_find_program(ops->name);
-	list_del(&program->list);
-	mutex_unlock(&calls_programs_lock);
-	kfree(program);
-}
-EXPORT_SYMBOL_GPL(rmem_offload_unregister);
-
-EXPORT_SYMBOL_GPL(rmem_function);
-EXPORT_SYMBOL_GPL(rmem_args);
-EXPORT_SYMBOL_GPL(rmem_args_bytes);
-EXPORT_SYMBOL_GPL(rmem_result);
-EXPORT_SYMBOL_GPL(rmem_scratch);
-EXPORT_SYMBOL_GPL(rmem_look);
-EXPORT_SYMBOL_GPL(rmem_at);
-EXPORT_SYMBOL_GPL(rmem_read);
-EXPORT_SYMBOL_GPL(rmem_write);
-EXPORT_SYMBOL_GPL(rmem_error);
-EXPORT_SYMBOL_GPL(rmem_prefetch);
-
-/* The program of that name, with a reference to its module; or NULL. */
-static const struct rmem_offload_ops *calls_get_program(const char *name, struct module **owner)
-{
-	const struct rmem_offload_ops *ops = NULL;
-	struct calls_program *program;
-
-	mutex_lock(&calls_programs_lock);
-	program = calls_find_program(name);
-	if (program && try_module_get(program->owner)) {
-		ops = program->ops;
-		*owner = program->owner;
-	}
-	mutex_unlock(&calls_programs_lock);
-	return ops;
-}
 
 /* ---- the table ---- */
 
@@ -175,8 +88,6 @@ void node_calls_exit(struct node_host *host)
 static int calls_refuse(struct netlink_ext_ack *extack, enum rmem_run_error error)
 {
 	switch (error) {
-	case RMEM_RUN_OK:
-		return 0;
 	case RMEM_RUN_FULL:
 		NL_SET_ERR_MSG_MOD(extack, "the most offloads are loaded; remove one");
 		return -ENOSPC;
@@ -186,6 +97,9 @@ static int calls_refuse(struct netlink_ext_ack *extack, enum rmem_run_error erro
 	case RMEM_RUN_NO_SPACE:
 		NL_SET_ERR_MSG_MOD(extack, "no such SPACE with memory of its own, or CLIENT");
 		return -ENOENT;
+	case RMEM_RUN_NO_START:
+		NL_SET_ERR_MSG_MOD(extack, "the program has a start, which only remora-node calls");
+		return -EOPNOTSUPP;
 	case RMEM_RUN_CLIENTS_MAX:
 		NL_SET_ERR_MSG_FMT_MOD(extack, "more CLIENTS than %u", RMEM_RUN_CLIENTS);
 		return -E2BIG;
@@ -196,48 +110,52 @@ static int calls_refuse(struct netlink_ext_ack *extack, enum rmem_run_error erro
 	}
 }
 
+/* An offload leaves its place, and its module. False: calls of it run. node_control. */
+static bool calls_leave(struct node_calls *calls, unsigned int place, bool stop)
+{
+	bool gone;
+
+	spin_lock_bh(&calls->lock);
+	gone = rmem_run_unload(&calls->run, place, stop);
+	spin_unlock_bh(&calls->lock);
+	if (gone) {
+		module_put(calls->owner[place]);
+		calls->owner[place] = NULL;
+	}
+	return gone;
+}
+
 /* Offloads whose space was deleted go when their last call has ended. node_control. */
 static void calls_unload_dead(struct node_host *host, struct node_calls *calls)
 {
-	unsigned int i;
+	unsigned int place;
 
 	do {
 		mutex_lock(&host->slow_lock);
 		spin_lock_bh(&calls->lock);
-		i = rmem_run_dead(&calls->run);
-		if (i < RMEM_RUN_OFFLOADS)
-			rmem_run_unload(&calls->run, &calls->run.offload[i], false);
+		place = rmem_run_dead(&calls->run);
 		spin_unlock_bh(&calls->lock);
 		mutex_unlock(&host->slow_lock);
-		if (i < RMEM_RUN_OFFLOADS) {
-			module_put(calls->owner[i]);
-			calls->owner[i] = NULL;
-		}
-	} while (i < RMEM_RUN_OFFLOADS);
+	} while (place < RMEM_RUN_OFFLOADS && calls_leave(calls, place, false));
 }
 
 static int calls_bind(struct node_host *host, struct node_calls *calls,
 		      const struct rmem_offload_ops *ops, struct module *owner,
 		      const struct node_offload *offload, struct netlink_ext_ack *extack)
 {
-	enum rmem_run_error error;
-	unsigned int i;
+	int place;
 
 	mutex_lock(&host->call_lock);
 	mutex_lock(&host->slow_lock);
 	spin_lock_bh(&calls->lock);
-	error = rmem_run_load(&calls->run, ops, offload->space, offload->budget_us, offload->client,
+	place = rmem_run_load(&calls->run, ops, offload->space, offload->budget_us, offload->client,
 			      offload->clients);
-	for (i = 0; error == RMEM_RUN_OK && i < RMEM_RUN_OFFLOADS; i++) {
-		if (calls->run.offload[i].ops == ops && !calls->owner[i]) {
-			calls->owner[i] = owner;
-			break;
-		}
-	}
+	if (place >= 0)
+		calls->owner[place] = owner;
 	spin_unlock_bh(&calls->lock);
 	mutex_unlock(&host->slow_lock);
 	mutex_unlock(&host->call_lock);
-	return calls_refuse(extack, error);
+	return place < 0 ? calls_refuse(extack, place) : 0;
 }
 
 /* node_control. */
@@ -249,7 +167,7 @@ int node_calls_load(struct node_host *host, const struct node_offload *offload,
 	struct module *owner;
 	int err;
 
-	ops = calls_get_program(offload->name, &owner);
+	ops = node_programs_get(offload->name, &owner);
 	if (!ops) {
 		NL_SET_ERR_MSG_FMT_MOD(extack,
 				       "no module has an offload %s; modprobe remora-offload-%s",
@@ -269,45 +187,42 @@ int node_calls_load(struct node_host *host, const struct node_offload *offload,
 	return err;
 }
 
-static struct rmem_run_offload *calls_find(struct node_calls *calls,
-					   const struct node_offload *offload)
+/* RMEM_RUN_OFFLOADS: there is none. */
+static unsigned int calls_find(const struct node_calls *calls, const struct node_offload *offload)
 {
-	unsigned int i;
+	unsigned int place;
 
-	for (i = 0; calls && i < RMEM_RUN_OFFLOADS; i++) {
-		struct rmem_run_offload *each = &calls->run.offload[i];
+	for (place = 0; place < RMEM_RUN_OFFLOADS; place++) {
+		const struct rmem_run_offload *each = &calls->run.offload[place];
 
 		if (each->ops && each->place.space == offload->space &&
 		    !strncmp(each->ops->name, offload->name, RMEM_OFFLOAD_NAME_BYTES))
-			return each;
+			break;
 	}
-	return NULL;
+	return place;
+}
+
+/* Runs its calls to their end, and stops those that take long. node_control. */
+static void calls_unload(struct node_host *host, unsigned int place)
+{
+	unsigned int tries = 0;
+
+	while (!calls_leave(host->calls, place, tries++ >= RMEM_RUN_UNLOAD_TRIES))
+		node_calls_run(host);
 }
 
 /* node_control. */
 int node_calls_remove(struct node_host *host, const struct node_offload *offload,
 		      struct netlink_ext_ack *extack)
 {
-	struct node_calls *calls = host->calls;
-	struct rmem_run_offload *found = calls_find(calls, offload);
-	unsigned int i, tries = 0;
-	bool gone = false;
+	unsigned int place = host->calls ? calls_find(host->calls, offload) : RMEM_RUN_OFFLOADS;
 
-	if (!found) {
+	if (place == RMEM_RUN_OFFLOADS) {
 		NL_SET_ERR_MSG_FMT_MOD(extack, "space %u has no offload %s", offload->space,
 				       offload->name);
 		return -ENOENT;
 	}
-	while (!gone) {
-		spin_lock_bh(&calls->lock);
-		gone = rmem_run_unload(&calls->run, found, tries++ >= RMEM_RUN_UNLOAD_TRIES);
-		spin_unlock_bh(&calls->lock);
-		if (!gone)
-			node_calls_run(host);
-	}
-	i = found - calls->run.offload;
-	module_put(calls->owner[i]);
-	calls->owner[i] = NULL;
+	calls_unload(host, place);
 	return 0;
 }
 
@@ -329,6 +244,46 @@ bool node_calls_at(struct node_host *host, unsigned int at, struct rmem_run_offl
 	*copy = calls->run.offload[at];
 	spin_unlock_bh(&calls->lock);
 	return copy->ops;
+}
+
+/* node_control. A module's program goes: from all spaces. */
+void node_calls_drop(struct node_host *host, const struct rmem_offload_ops *ops)
+{
+	unsigned int place;
+
+	for (place = 0; host->calls && place < RMEM_RUN_OFFLOADS; place++) {
+		if (host->calls->run.offload[place].ops == ops)
+			calls_unload(host, place);
+	}
+}
+
+/* node_control. Calls that begin from now on run `to`. */
+void node_calls_replace(struct node_host *host, const struct rmem_offload_ops *from,
+			const struct rmem_offload_ops *to)
+{
+	struct node_calls *calls = host->calls;
+
+	if (!calls)
+		return;
+	spin_lock_bh(&calls->lock);
+	rmem_run_replace(&calls->run, from, to);
+	spin_unlock_bh(&calls->lock);
+}
+
+/* Some rounds of calls. False: none runs `ops`. node_control. */
+bool node_calls_use(struct node_host *host, const struct rmem_offload_ops *ops)
+{
+	struct node_calls *calls = host->calls;
+	bool uses;
+
+	if (!calls)
+		return false;
+	spin_lock_bh(&calls->lock);
+	uses = rmem_run_uses(&calls->run, ops);
+	spin_unlock_bh(&calls->lock);
+	if (uses)
+		node_calls_run(host);
+	return uses;
 }
 
 /* ---- calls ---- */
@@ -383,7 +338,8 @@ static void calls_answer(struct node_host *host, const struct rmem_call *call,
 	rcu_read_lock();
 	key = rmem_node_key(&host->core, space);
 	if (key && rmem_node_incarnation(&host->core, space) == call->incarnation)
-		from->port->ops->reply(from->port, &from->path, key, &answer->reply, call->result);
+		node_reply(host, from->port, &from->path, key, &call->head, &answer->reply,
+			   call->result);
 	else
 		node_count(NODE_COUNT_DROP_SPACE);
 	rcu_read_unlock();

@@ -21,6 +21,7 @@
 
 #include "compat/compat.h"
 #include "rmem/node/host.h"
+#include "rmem_seal_ops.h"
 
 /* Zeroed pages kept ready when START doesn't say: an eighth of the memory, within these. */
 #define POOL_PAGES_MIN 2U
@@ -57,6 +58,7 @@ static int host_configure(const struct node_start *start, struct rmem_node_confi
 		.regions_max = start->regions_max,
 		.session_idle_ms = start->session_idle_ms,
 		.challenges = true,
+		.cipher = rmem_skb_prepare_unseal() ? rmem_cipher() : NULL,
 	};
 	config->pool_pages = start->pool_pages ?: host_default_pool_pages(config->pages);
 	error = rmem_node_config_error(config);

@@ -8,7 +8,9 @@
  *   request.c  requests are executed: softirq
  *   ports.c    where requests come from: UDP, and modules' ports
  *   slow.c     those that can take long (rmem_node_is_slow()): queues by space and a thread
- *   calls.c    QUERY and CALL messages, which that thread runs, and the modules with their programs
+ *   calls.c    QUERY and CALL messages, which that thread runs
+ *   programs.c the modules with the programs of these messages, and the functions that they call
+ *   steps.c    the clock of a step in BPF
  *   mem.c      the lent pages; a thread zeroes pages given back
  *   epoch.c    a new boot epoch when the machine's memory was rolled back
  *   count.c    counters
@@ -24,7 +26,7 @@
  * Receiving runs under rcu_read_lock(): pages and keys taken from the core are
  * waited for by synchronize_rcu() before they are used anew.
  *
- * Requests come and answers go by ports (rmem_port_ops.h); UDP's is ../udp/port.c.
+ * Requests come and answers go by ports (rmem_port_ops.h); UDP's is ../transport/udp/port.c.
  */
 #ifndef REMORA_RMEM_NODE_HOST_H
 #define REMORA_RMEM_NODE_HOST_H
@@ -43,6 +45,7 @@
 #include "rmem_port_ops.h"
 
 struct genl_info;
+struct module;
 struct net;
 struct netlink_ext_ack;
 struct node_frame;
@@ -176,6 +179,13 @@ void node_netlink_unregister(void);
 /* request.c: requests come from open on, and none runs any more after close. */
 int node_request_open(struct node_host *host, struct netlink_ext_ack *extack);
 void node_request_close(struct node_host *host);
+/*
+ * An answer to request by itself, sealed if its session is. key: the space's. BH disabled, under
+ * rcu_read_lock().
+ */
+void node_reply(struct node_host *host, struct rmem_port *port, const struct rmem_port_path *path,
+		const struct base_siphash_key *key, const struct rmem_head *request,
+		struct rmem_head *reply, const void *payload);
 
 /* ports.c */
 int node_ports_open(struct node_host *host, struct netlink_ext_ack *extack);
@@ -206,11 +216,18 @@ int node_calls_remove(struct node_host *host, const struct node_offload *offload
 		      struct netlink_ext_ack *extack);
 void node_calls_space_gone(struct node_host *host);
 bool node_calls_at(struct node_host *host, unsigned int at, struct rmem_run_offload *copy);
+void node_calls_drop(struct node_host *host, const struct rmem_offload_ops *ops);
+void node_calls_replace(struct node_host *host, const struct rmem_offload_ops *from,
+			const struct rmem_offload_ops *to);
+bool node_calls_use(struct node_host *host, const struct rmem_offload_ops *ops);
 void node_calls_exit(struct node_host *host);
 bool node_calls_admit(const struct rmem_port_batch *batch, const struct rmem_record *record,
 		      struct rmem_answer *answer);
 bool node_calls_any(struct node_host *host);
 void node_calls_run(struct node_host *host);
+
+/* programs.c. The program of that name, with a reference to its module; or NULL. */
+const struct rmem_offload_ops *node_programs_get(const char *name, struct module **owner);
 
 /* mem.c: reservation, then the thread that zeroes. */
 int node_mem_reserve(struct node_mem *mem, const struct rmem_node_config *config, u64 extra_bytes,

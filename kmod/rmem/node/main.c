@@ -34,3 +34,4 @@ module_exit(main_module_exit);
 
 MODULE_DESCRIPTION("Remora memory node: lends memory to other machines");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

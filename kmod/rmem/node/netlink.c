@@ -4,7 +4,8 @@
  *
  * Changes need CAP_NET_ADMIN in the initial user namespace, since they lock the
  * machine's memory. The node serves in the network namespace it is started
- * from, and can be seen and stopped from any.
+ * from, and can be seen and stopped from any. Spaces and offloads are told to any user of the
+ * initial network namespace, as metrics need them, but not to containers.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -12,9 +13,11 @@
 #include <linux/sizes.h>
 #include <net/genetlink.h>
 #include <net/netlink.h>
+#include <net/sock.h>
 
 #include "compat/compat.h"
 #include "rmem/node/host.h"
+#include "rmem_seal_ops.h"
 #include "uapi/remora_node.h"
 
 static_assert(RMEM_NODE_KEY_BYTES == BASE_SIPHASH_KEY_BYTES);
@@ -49,6 +52,7 @@ static const struct nla_policy policy[RMEM_NODE_A_MAX + 1] = {
 	[RMEM_NODE_A_READ_ONLY_OF] = { .type = NLA_U32 },
 	[RMEM_NODE_A_OFFLOAD] = { .type = NLA_NUL_STRING, .len = RMEM_OFFLOAD_NAME_BYTES - 1 },
 	[RMEM_NODE_A_BUDGET_US] = { .type = NLA_U32 },
+	[RMEM_NODE_A_SEALED_ONLY] = { .type = NLA_FLAG },
 	[RMEM_NODE_A_CLIENTS] = { .type = NLA_BINARY, .len = RMEM_RUN_CLIENTS * sizeof(u32) },
 };
 
@@ -195,6 +199,7 @@ static const char *netlink_space_error_text(enum rmem_space_error error)
 		return "READ_ONLY_OF is read-only itself: name the space it shows";
 	case RMEM_SPACE_SAME_KEY:
 		return "KEY is that of READ_ONLY_OF: readers need another";
+	case RMEM_SPACE_PERSISTENT: /* this node has none */
 	case RMEM_SPACE_OK:
 		break;
 	}
@@ -244,6 +249,8 @@ static enum rmem_space_error netlink_add_space(struct node_host *host, const str
 	mutex_lock(&host->slow_lock);
 	error = base ? rmem_node_space_add_view(&host->core, space, key, nla_get_u32(base)) :
 		       rmem_node_space_add(&host->core, space, key, quota ? nla_get_u64(quota) : 0);
+	if (error == RMEM_SPACE_OK && info->attrs[RMEM_NODE_A_SEALED_ONLY])
+		rmem_node_space_require(&host->core, space, RMEM_SEALED);
 	mutex_unlock(&host->slow_lock);
 	mutex_unlock(&host->call_lock);
 	return error;
@@ -262,6 +269,10 @@ static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
 		return netlink_refuse(info, RMEM_NODE_A_QUOTA,
 				      "QUOTA is for spaces that allocate: not with READ_ONLY_OF",
 				      -EINVAL);
+	if (info->attrs[RMEM_NODE_A_SEALED_ONLY] && !rmem_cipher())
+		return netlink_refuse(info, RMEM_NODE_A_SEALED_ONLY,
+				      "this kernel can't seal: build it with CONFIG_WIREGUARD",
+				      -EOPNOTSUPP);
 	err = netlink_lock_started(info);
 	if (err)
 		return err;
@@ -352,7 +363,16 @@ static int netlink_put_space(struct sk_buff *skb, struct netlink_callback *cb,
 	    nla_put_u64_64bit(skb, RMEM_NODE_A_PROMISED, space->pages_promised << shift,
 			      RMEM_NODE_A_PAD) ||
 	    nla_put_u32(skb, RMEM_NODE_A_REGIONS, space->regions) ||
-	    (base && nla_put_u32(skb, RMEM_NODE_A_READ_ONLY_OF, base))) {
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_USED_NS, READ_ONCE(space->calls_ns),
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_OPERATIONS, space->traffic.operations,
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_READ_BYTES, space->traffic.read_bytes,
+			      RMEM_NODE_A_PAD) ||
+	    nla_put_u64_64bit(skb, RMEM_NODE_A_WRITTEN_BYTES, space->traffic.written_bytes,
+			      RMEM_NODE_A_PAD) ||
+	    (base && nla_put_u32(skb, RMEM_NODE_A_READ_ONLY_OF, base)) ||
+	    (space->required == RMEM_SEALED && nla_put_flag(skb, RMEM_NODE_A_SEALED_ONLY))) {
 		genlmsg_cancel(skb, hdr);
 		return -EMSGSIZE;
 	}
@@ -360,17 +380,46 @@ static int netlink_put_space(struct sk_buff *skb, struct netlink_callback *cb,
 	return 0;
 }
 
+static int netlink_check_reader(struct netlink_callback *cb)
+{
+	if (net_eq(sock_net(cb->skb->sk), &init_net) || netlink_capable(cb->skb, CAP_NET_ADMIN))
+		return 0;
+	NL_SET_ERR_MSG(cb->extack, "only an administrator may (CAP_NET_ADMIN)");
+	return -EPERM;
+}
+
+/*
+ * Settling takes each session's lock under the slow lock, for which clients wait. So a user who
+ * asks all the time gets figures that are up to a second old. Slow lock.
+ */
+static void netlink_settle(struct netlink_callback *cb)
+{
+	static u64 settled_ns; /* 0: never */
+	u64 now_ns = ktime_get_ns();
+
+	if (!netlink_capable(cb->skb, CAP_NET_ADMIN) && settled_ns &&
+	    now_ns - settled_ns < NSEC_PER_SEC)
+		return;
+	settled_ns = now_ns;
+	rmem_traffic_settle_all(&node_running->core);
+}
+
 /* cb->args[0]: slot to go on with. */
 static int netlink_spaces_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	const struct rmem_spaces *spaces;
 	unsigned long at = cb->args[0];
+	int err = netlink_check_reader(cb);
 
+	if (err)
+		return err;
 	if (mutex_lock_interruptible(&node_control))
 		return -EINTR;
 	if (node_running) {
 		mutex_lock(&node_running->slow_lock);
 		spaces = &node_running->core.spaces;
+		if (!at)
+			netlink_settle(cb);
 		for (; at < spaces->slots; at++) {
 			if (spaces->slot[at].id &&
 			    netlink_put_space(skb, cb, node_running, &spaces->slot[at]))
@@ -552,7 +601,10 @@ static int netlink_offloads_dumpit(struct sk_buff *skb, struct netlink_callback 
 {
 	unsigned long at = cb->args[0];
 	struct rmem_run_offload offload;
+	int err = netlink_check_reader(cb);
 
+	if (err)
+		return err;
 	if (mutex_lock_interruptible(&node_control))
 		return -EINTR;
 	for (; node_running && at < RMEM_RUN_OFFLOADS; at++) {
@@ -676,16 +728,14 @@ static const struct genl_small_ops ops[] = {
 	  .doit = netlink_space_add_doit },
 	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM,
 	  .doit = netlink_space_del_doit },
-	{ .cmd = RMEM_NODE_CMD_SPACES, .flags = GENL_ADMIN_PERM,
-	  .dumpit = netlink_spaces_dumpit },
+	{ .cmd = RMEM_NODE_CMD_SPACES, .dumpit = netlink_spaces_dumpit },
 	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM,
 	  .dumpit = netlink_regions_dumpit },
 	{ .cmd = RMEM_NODE_CMD_OFFLOAD_LOAD, .flags = GENL_ADMIN_PERM,
 	  .doit = netlink_offload_load_doit },
 	{ .cmd = RMEM_NODE_CMD_OFFLOAD_REMOVE, .flags = GENL_ADMIN_PERM,
 	  .doit = netlink_offload_remove_doit },
-	{ .cmd = RMEM_NODE_CMD_OFFLOADS, .flags = GENL_ADMIN_PERM,
-	  .dumpit = netlink_offloads_dumpit },
+	{ .cmd = RMEM_NODE_CMD_OFFLOADS, .dumpit = netlink_offloads_dumpit },
 };
 
 /*

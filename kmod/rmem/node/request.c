@@ -109,11 +109,15 @@ static bool request_walk_found(const struct rmem_port_data *data, rmem_stretch_f
  */
 #define COPIED_BYTES_MAX 1024U
 
-/* Ranges can be many, and short, so their data is copied. */
+/*
+ * Ranges can be many, and short, so their data is copied. The data of a sealed answer is encrypted
+ * in memory of its own, and must not change meanwhile.
+ */
 static bool request_may_lend(const struct rmem_execute_data *pages, const struct rmem_head *reply)
 {
 	return !pages->ranges &&
-	       (reply->integrity == RMEM_LINK || reply->len > COPIED_BYTES_MAX);
+	       (reply->integrity == RMEM_LINK ||
+		(reply->integrity != RMEM_SEALED && reply->len > COPIED_BYTES_MAX));
 }
 
 static bool request_answer(void *carrier, struct rmem_answer *answer,
@@ -226,6 +230,39 @@ static __always_inline void request_fast_path(struct node_request *rq,
 	spin_unlock(&slot->lock);
 }
 
+/* ---- answers that come late ---- */
+
+static void request_notice(const struct node_host *host, const struct rmem_head *head,
+			   struct rmem_head *notice)
+{
+	rmem_node_notice(&host->core, head, notice);
+	node_count(NODE_COUNT_REASON + (notice->status == RMEM_REBOOTED ? RMEM_NODE_REBOOTED :
+									  RMEM_NODE_NO_SESSION));
+}
+
+/*
+ * A sealed session that has ended, or has another name, has no key for the answer, and its client
+ * takes none. But a CLOSE has just ended it, and its client waits.
+ */
+void node_reply(struct node_host *host, struct rmem_port *port, const struct rmem_port_path *path,
+		const struct base_siphash_key *key, const struct rmem_head *request,
+		struct rmem_head *reply, const void *payload)
+{
+	bool sealed = reply->integrity == RMEM_SEALED && !reply->clear;
+	struct rmem_seal_keys keys;
+	struct rmem_head notice;
+
+	if (!sealed) {
+		port->ops->reply(port, path, key, NULL, reply, payload);
+	} else if (rmem_node_keys(&host->core, reply, &keys)) {
+		port->ops->reply(port, path, key, &keys.from_node, reply, payload);
+		rmem_seal_wipe(&keys, sizeof(keys));
+	} else if (request->type == RMEM_CLOSE) {
+		request_notice(host, request, &notice);
+		port->ops->reply(port, path, key, NULL, &notice, NULL);
+	}
+}
+
 /* ---- the ports call ---- */
 
 static bool request_drop(unsigned int count, u32 bytes)
@@ -264,11 +301,23 @@ const struct base_siphash_key *rmem_port_key(const struct rmem_port *port, u32 s
 }
 EXPORT_SYMBOL_GPL(rmem_port_key);
 
+bool rmem_port_seal_keys(const struct rmem_port *port, const struct rmem_head *head,
+			 struct rmem_seal_keys *keys, struct rmem_head *notice)
+{
+	if (likely(rmem_node_keys(&port->node->core, head, keys)))
+		return true;
+	request_notice(port->node, head, notice);
+	return false;
+}
+EXPORT_SYMBOL_GPL(rmem_port_seal_keys);
+
 bool rmem_port_request(struct rmem_port_batch *batch, const struct rmem_record *record)
 {
 	struct node_request rq = { .host = batch->port->node, .batch = batch, .in = record };
 	const struct rmem_head *head = record->head;
 
+	if (unlikely(head->integrity == RMEM_SEALED && !batch->seals))
+		return rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_MALFORMED, record->payload->bytes);
 	rmem_port_count(RMEM_PORT_WIRE + (record->damaged ? RMEM_WIRE_DAMAGED : RMEM_WIRE_GOOD));
 	node_count(NODE_COUNT_TYPE + head->type - RMEM_OPEN);
 	trace_rmem_node_request(head);

@@ -143,7 +143,8 @@ static void slow_answer_job(struct node_host *host, const struct node_job *job,
 	rcu_read_lock();
 	key = rmem_node_key(&host->core, job->job.head.space);
 	if (key)
-		job->port->ops->reply(job->port, &job->path, key, &answer->reply, payload);
+		node_reply(host, job->port, &job->path, key, &job->job.head, &answer->reply,
+			   payload);
 	rcu_read_unlock();
 	local_bh_enable();
 }
@@ -152,6 +153,8 @@ static bool slow_locked_step(struct node_host *host, struct rmem_node_call *call
 {
 	bool more;
 
+	if (call->alone)
+		return rmem_node_call_step(&host->core, call);
 	mutex_lock(&host->slow_lock);
 	more = slow_step(host, call);
 	mutex_unlock(&host->slow_lock);

@@ -101,7 +101,9 @@ void Handle::stats(remote_counters& counters) {
 }
 
 void Handle::info(remote_node& node) {
-    epoch()->backend->info(node, limit());
+    const EpochRef now = epoch();
+    now->backend->info(node, limit());
+    node.result_bytes = now->backend->can_run() ? now->backend->vector_bytes() : 0;
 }
 
 void Handle::add(Queue& queue) {

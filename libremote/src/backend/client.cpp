@@ -164,15 +164,23 @@ std::string_view take_place(std::string_view& text) {
 
 // Keeps the key: when the node restarts, its file might have changed or be unreadable.
 ClientOptions client_options(std::string_view settings, std::string_view target,
-                             const remote_options& options) {
+                             const remote_options& options, Settings more) {
     std::string key_file;
     ClientOptions client{{}, 1, integrity_of(options), timeout_ns_of(options)};
-    parse_settings(settings,
-                   {{"key", [&](auto value) { key_file = value; }},
-                    {"space", [&](auto value) {
-                         client.space = static_cast<std::uint32_t>(parse_number(
-                             value, 1, std::numeric_limits<std::uint32_t>::max(), "space"));
-                     }}});
+    // The first level is the options' default, so it is nobody's wish.
+    auto set_integrity = [&](std::string_view level) {
+        client.integrity = parse_integrity(level);
+        if (options.integrity && client.integrity != integrity_of(options))
+            throw Misuse("target '{}' has integrity={}, and the options another level: give one",
+                         target, level);
+    };
+    more.insert({{"key", [&](auto value) { key_file = value; }},
+                 {"integrity", set_integrity},
+                 {"space", [&](auto value) {
+                      client.space = static_cast<std::uint32_t>(parse_number(
+                          value, 1, std::numeric_limits<std::uint32_t>::max(), "space"));
+                  }}});
+    parse_settings(settings, more);
     if (options.key && !key_file.empty())
         throw Misuse("target '{}' and the options both have a key: give one", target);
     if (options.key)
@@ -257,20 +265,40 @@ void Client::configure(const ClientOptions& options) {
     config.datagram_bytes = limits.batch_bytes;
     config.fail_after_ns = options.timeout_ns;
     config.lossless = limits.is_memory;
+    if (options.integrity == RMEM_SEALED) {
+        config.cipher = &transport_->seal();
+        config.datagram_bytes -= RMEM_SEAL_BYTES;
+        config.piece_bytes =
+            std::min<u32>(config.piece_bytes, config.datagram_bytes - RMEM_HEADS_BYTES(1));
+    }
     rmem_incast_init(&incast_, limits.window_bytes);
     rmem_base_init(&base_);
     rmem_client_init(client_.get(), &config, &base_, &incast_, 0);
 }
 
-// False: no answer. Throws Failure: the node is full.
+// The node will say the same again.
+bool Client::is_refused() const {
+    return client_->open_status == RMEM_PERM ||
+           (client_->open_status == RMEM_INVALID && options_.integrity == RMEM_SEALED);
+}
+
+// False: no answer. Throws Failure: the node is full, or refuses the level.
 bool Client::opens(const std::string& name, Clock::time_point limit) {
     {
         Lock lock(lock_);
         rmem_client_open(client_.get(), now_ns());
         flush();
     }
-    if (wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN; }, limit))
+    wait_for([this] { return client_->state == RMEM_CHANNEL_OPEN || is_refused(); }, limit);
+    if (client_->state == RMEM_CHANNEL_OPEN)
         return true;
+    if (client_->open_status == RMEM_PERM)
+        throw Failure(EACCES, "{} wants this space's clients to seal: add ,integrity=sealed", name);
+    if (is_refused())
+        throw Failure(EPROTONOSUPPORT,
+                      "{} refuses the level of integrity: its kernel can't seal; use "
+                      "integrity=full, or remora-node there",
+                      name);
     if (client_->open_status == RMEM_BUSY)
         throw Failure(EUSERS, "{} has no session left: end some clients, or start it with more",
                       name);
@@ -293,6 +321,10 @@ Client::~Client() {
             return client_->state == RMEM_CHANNEL_CLOSED || client_->state == RMEM_CHANNEL_LOST;
         },
         Clock::now() + close_time);
+    // The core has kept them if the node didn't answer.
+    rmem_seal_wipe(&client_->keys, sizeof(client_->keys));
+    rmem_seal_wipe(&client_->keys_before, sizeof(client_->keys_before));
+    rmem_seal_wipe(client_->secret, sizeof(client_->secret));
 }
 
 // Threads that the child doesn't have can hold the locks, so the object must not be destroyed.
@@ -427,6 +459,7 @@ void Client::stats(remote_counters& counters) {
     counters.damaged += count.damaged;
     counters.busy += count.busy;
     counters.reopened += count.reopened;
+    counters.unscheduled += transport_->unscheduled();
 }
 
 // The node tells its memory when it opens a session, so the handle's own is renewed.
@@ -464,7 +497,7 @@ Watch Client::watch() {
 
 Clock::time_point Client::next_timer() const {
     std::uint64_t deadline = rmem_client_deadline(client_.get());
-    return deadline ? at(deadline) : never;
+    return std::min(deadline ? at(deadline) : never, transport_->timer());
 }
 
 void Client::receive(Lock& lock, Clock::time_point until) noexcept {

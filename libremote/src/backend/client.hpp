@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "src/backend/queued.hpp"
+#include "src/backend/target.hpp"
 #include "src/transport/transport.hpp"
 #include "support/key.hpp"
 
@@ -37,9 +38,10 @@ struct ClientOptions {
 
 // For the schemes' parsers. The text up to the first comma; the settings after it stay.
 std::string_view take_place(std::string_view& text);
-// key=FILE[,space=N]. target: for people. Throws Misuse; Failure: no such key file.
+// key=FILE[,space=N], and the scheme's own. target: for people. Throws Misuse; Failure: no such key
+// file.
 ClientOptions client_options(std::string_view settings, std::string_view target,
-                             const remote_options& options);
+                             const remote_options& options, Settings more = {});
 
 // When opening has failed: within the options' timeout, and at most 5 s.
 Clock::time_point open_limit(const ClientOptions& options, Clock::time_point limit);
@@ -69,6 +71,7 @@ private:
                   const ClientOptions& options, Clock::time_point limit);
     void configure(const ClientOptions& options);
     bool opens(const std::string& name, Clock::time_point limit);
+    bool is_refused() const;
     static Failure reason(const std::string& name,
                           const std::vector<std::unique_ptr<Transport>>& silent,
                           std::chrono::milliseconds patience, std::vector<Failure> failures);
@@ -85,6 +88,10 @@ private:
     void set_room(std::uint32_t messages) override;
     void unsent(const rmem_client_tx& tx) override;
     void take_response(const rmem_head& head, const std::uint8_t* payload, bool damaged) override;
+    const rmem_seal_key& sealing_key() override { return client_->keys.from_client; }
+    const rmem_seal_key* opening_key(std::uint64_t session) override {
+        return rmem_client_opening_key(client_.get(), session);
+    }
 
     int give_back(const Region& region, bool nobody_knows);
     void end_all(rmem_op* chain, rmem_client_result result);

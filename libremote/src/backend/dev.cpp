@@ -153,9 +153,15 @@ Failure refused(int error, const std::string& path) {
 } // namespace
 
 constinit const Scheme dev_scheme{
-    "dev", "dev:/dev/rmemN", false, [](std::string_view path, const remote_options&) -> Open {
+    "dev", "dev:/dev/rmemN", false,
+    [](std::string_view path, const remote_options& options) -> Open {
         if (path.empty())
             throw Misuse("target 'dev:' names no device: write dev:/dev/rmemN");
+        if (options.integrity == REMOTE_SEALED)
+            throw Failure(EPROTONOSUPPORT,
+                          "dev: seals if {} was attached with --integrity sealed: leave the "
+                          "integrity out, or use udp:",
+                          path);
         return
             [path = std::string(path)](Clock::time_point) { return std::make_unique<Dev>(path); };
     }};
@@ -283,12 +289,18 @@ void Dev::enter_all(std::span<Op> ops) {
     }
 }
 
-// Executes the op in this thread when its order permits, without the lock during request(). If the
-// op fails, so does the PUT that waits for it.
+// Executes the op in this thread when its order permits, without the lock during request(), unless
+// another thread gives its call up before. If the op fails, so does the PUT that waits for it.
 template <typename Request>
 int Dev::carry_out(Op& op, Clock::time_point limit, Op* put, Request request) {
-    int error = -ETIMEDOUT;
-    if (wait_for([&] { return !op.blockers; }, limit))
+    int error = 0;
+    const auto may_begin = [&] {
+        error = op.call->given_up;
+        return error || !op.blockers;
+    };
+    if (!wait_for(may_begin, limit))
+        error = -ETIMEDOUT;
+    if (!error)
         error = request();
     Lock lock(lock_);
     if (error && put)
@@ -468,6 +480,8 @@ bool Dev::listen(Clock::time_point until) {
 
 // Lock.
 void Dev::take_in() noexcept {
+    if (!has_ring_)
+        return;
     io_uring_cqe* cqe;
     while (!io_uring_peek_cqe(&ring_, &cqe)) {
         Op& op = *reinterpret_cast<Op*>(cqe->user_data);

@@ -54,6 +54,7 @@ private:
     void receive(Lock& lock, Clock::time_point until) noexcept override;
     void take_in() noexcept override;
     void take_back(Call& call) noexcept override;
+    bool starter_executes() const override { return !has_ring_; }
 
     void submit(Op& op);
     const std::uint16_t* buffer_of(const Op& op) const;

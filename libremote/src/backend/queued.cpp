@@ -237,13 +237,15 @@ void Queued::give_up(Call& call, int error) {
     std::uint32_t begun = 0;
     // A put is the call's last op, and would end by itself with the op before it.
     for_each_left(call, [&](Op& op) {
-        if (op.blockers)
+        if (op.blockers && !starter_executes())
             end(op, error);
         else
             begun++;
     });
     if (!begun)
         return;
+    if (starter_executes())
+        ask({});
     call.timed.remove();
     call.limit = Clock::now() + again_after;
     add_timed(call);

@@ -90,6 +90,9 @@ protected:
     // Makes the call's remaining ops, which have all begun, end soon by end() with its given_up.
     // Called again now and then until they have ended.
     virtual void take_back(Call& call) noexcept = 0;
+    // The thread that starts a call executes its ops, so it alone ends them, also those of a call
+    // that was given up while they wait for others.
+    virtual bool starter_executes() const { return false; }
     // An op that had begun has ended with error. The caller must not touch a call that has ended.
     // Ops that waited for this one begin; the caller calls flush() afterwards.
     void end(Op& op, int error);

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t timeout_us_default = 10'000'000;
 constexpr std::uint64_t timeout_us_most = std::uint64_t{1} << 50; // 35 years: as good as never
 
-constexpr std::array schemes{&embedded_scheme, &udp_scheme, &shm_scheme, &dev_scheme};
+constexpr std::array schemes{&embedded_scheme, &udp_scheme, &shm_scheme, &edm_scheme, &dev_scheme};
 
 std::string names(const Settings& settings) {
     std::string text;
@@ -42,10 +42,21 @@ rmem_integrity integrity_of(const remote_options& options) {
         return RMEM_LINK;
     case REMOTE_FULL:
         return RMEM_FULL;
+    case REMOTE_SEALED:
+        return RMEM_SEALED;
     default:
         throw Misuse("integrity {} is unknown: use one of enum remote_integrity",
                      options.integrity);
     }
+}
+
+rmem_integrity parse_integrity(std::string_view text) {
+    static constexpr std::pair<std::string_view, rmem_integrity> levels[] = {
+        {"link", RMEM_LINK}, {"digest", RMEM_DIGEST}, {"full", RMEM_FULL}, {"sealed", RMEM_SEALED}};
+    for (const auto& [name, level] : levels)
+        if (name == text)
+            return level;
+    throw Misuse("integrity '{}' is unknown: use link, digest, full or sealed", text);
 }
 
 std::uint64_t timeout_ns_of(const remote_options& options) {

@@ -24,7 +24,7 @@ struct Scheme {
     Open (*parse)(std::string_view rest, const remote_options& options);
 };
 
-extern const Scheme embedded_scheme, udp_scheme, shm_scheme, dev_scheme;
+extern const Scheme embedded_scheme, udp_scheme, shm_scheme, edm_scheme, dev_scheme;
 
 struct Target {
     Open open;
@@ -35,6 +35,8 @@ Target parse_target(std::string_view text, const remote_options& options);
 
 // For the schemes' parsers. Throw Misuse.
 rmem_integrity integrity_of(const remote_options& options);
+// link, digest, full or sealed.
+rmem_integrity parse_integrity(std::string_view text);
 std::uint64_t timeout_ns_of(const remote_options& options); // 0: never
 
 // NAME=VALUE,NAME=VALUE

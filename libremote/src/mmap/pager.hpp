@@ -14,7 +14,8 @@
  *
  * The thread that serves faults must never wait for one. It touches only pages that it protected,
  * which are in the cache; data goes through its own buffers. It allocates nothing, for a thread
- * that holds an allocator's lock might be waiting for a page.
+ * that holds an allocator's lock might be waiting for a page. libcrypto does, for a sealed
+ * session's keys: remote_mmap(3) tells programs.
  *
  * Touching a page that can't be read raises SIGBUS, once the kernel has room for a hole there. A
  * page that can't be written stays dirty, and is tried again on remote_msync() or when room is

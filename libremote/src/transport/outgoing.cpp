@@ -32,8 +32,12 @@ void Outgoing::add(const rmem_client_tx& tx) {
 void Outgoing::flush() {
     close();
     send();
+    restart();
+}
+
+void Outgoing::restart() {
     gso_batch_ = {};
-    count_ = iovecs_ = gathered_bytes_ = heads_bytes_ = datagrams_ = sent_ = 0;
+    count_ = iovecs_ = gathered_bytes_ = heads_bytes_ = datagrams_ = sent_ = sealed_bytes_ = 0;
 }
 
 void Outgoing::begin_datagram(const rmem_head& first) {
@@ -52,14 +56,55 @@ void Outgoing::close() {
     whole.messages_end = count_;
     whole.iovecs_end = iovecs_;
     std::uint8_t* heads = heads_.data() + whole.head;
-    rmem_wire_seal(heads, bundle_.messages, tx_[count_ - 1].head.more, &hash_);
     std::size_t heads_bytes = RMEM_HEADS_BYTES(bundle_.messages);
     whole.bytes += heads_bytes;
     vector_[whole.iovec] = {heads, heads_bytes};
+    if (sealing_ && !tx_[whole.message].head.clear) {
+        if (!seal(whole)) {
+            bundle_ = {};
+            iovecs_ = whole.iovec;
+            heads_bytes_ = whole.head;
+            give_back(whole, EIO);
+            count_ = whole.message;
+            return;
+        }
+    } else {
+        rmem_wire_seal(heads, bundle_.messages, tx_[count_ - 1].head.more, &hash_);
+    }
     bundle_ = {};
+    if (gate_ && gate_takes(whole)) {
+        // A train's datagrams are adjacent, so those before it go.
+        send();
+        restart();
+        return;
+    }
     if (!gso_batch_.add(whole.bytes) || !*trains_may_go_)
         send();
     datagrams_++;
+}
+
+bool Outgoing::gate_takes(const Datagram& whole) {
+    return gate_->takes(std::span(tx_).subspan(whole.message, whole.messages_end - whole.message),
+                        std::span(vector_).subspan(whole.iovec, whole.iovecs_end - whole.iovec));
+}
+
+// The datagram's pieces become one, which is sealed. False: it can't be.
+bool Outgoing::seal(Datagram& whole) {
+    std::uint8_t* begin = sealed_.data() + sealed_bytes_;
+    std::uint8_t* to = begin;
+    for (const iovec& piece :
+         std::span(vector_).subspan(whole.iovec, whole.iovecs_end - whole.iovec))
+        to = std::copy_n(static_cast<const std::uint8_t*>(piece.iov_base), piece.iov_len, to);
+    if (!may_seal_ ||
+        !rmem_seal_close(&sealing_->cipher.core(), &session_->key, &messages_->sealing_key(),
+                         sealing_->salt.data(), begin, static_cast<u32>(whole.bytes),
+                         bundle_.messages, tx_[count_ - 1].head.more))
+        return false;
+    whole.bytes += RMEM_SEAL_BYTES;
+    sealed_bytes_ += whole.bytes;
+    vector_[whole.iovec] = {begin, whole.bytes};
+    iovecs_ = whole.iovecs_end = whole.iovec + 1;
+    return true;
 }
 
 // Sends the complete datagrams that haven't been sent.
@@ -75,10 +120,14 @@ void Outgoing::send() {
     for (const Datagram& each : train) {
         if (many && went({&each, 1}))
             continue;
-        error_ = errno;
-        for (std::size_t i = each.message; i < each.messages_end; i++)
-            messages_->unsent(tx_[i]);
+        give_back(each, errno);
     }
+}
+
+void Outgoing::give_back(const Datagram& datagram, int error) {
+    error_ = error;
+    for (std::size_t i = datagram.message; i < datagram.messages_end; i++)
+        messages_->unsent(tx_[i]);
 }
 
 bool Outgoing::went(std::span<const Datagram> train) {

@@ -6,6 +6,8 @@
  *
  *   [heads][data .. data] [heads][data .. data] [heads][data]     one sendmsg()
  *    a datagram            of the same size      or smaller: the last
+ *
+ * A datagram that is sealed is copied first, so that the program can't change it then.
  */
 #pragma once
 
@@ -16,6 +18,7 @@
 #include <sys/uio.h>
 
 #include "src/op.hpp"
+#include "src/transport/gate.hpp"
 #include "src/transport/transport.hpp"
 #include "support/train.hpp"
 
@@ -27,9 +30,14 @@ namespace remora::lib {
 
 class Outgoing {
 public:
-    // Messages added until flush() go to fd, those that can't to messages.unsent().
-    void begin(int fd, const rmem_client_config& session, Messages& messages, bool& trains_may_go) {
+    // Messages added until flush() go to fd, those that can't to messages.unsent(). A datagram that
+    // the gate takes is the gate's; null: there is none. sealing: null if the session isn't sealed.
+    void begin(int fd, const rmem_client_config& session, Messages& messages, bool& trains_may_go,
+               Sealing* sealing, Gate* gate) {
         fd_ = fd;
+        gate_ = gate;
+        sealing_ = sealing;
+        may_seal_ = sealing && draw_salt(sealing->salt);
         session_ = &session;
         messages_ = &messages;
         trains_may_go_ = &trains_may_go;
@@ -54,16 +62,20 @@ private:
 
     bool has_room() const {
         return count_ <= messages_max && gathered_bytes_ <= gathered_bytes_max &&
-               datagrams_ < train_datagrams_max;
+               datagrams_ < train_datagrams_max && sealed_bytes_ <= train_bytes_max;
     }
     void begin_datagram(const rmem_head& first);
     void close();
+    void restart();
+    bool seal(Datagram& whole);
+    void give_back(const Datagram& datagram, int error);
     void add_piece(void* data, std::size_t bytes) {
         vector_[iovecs_++] = {data, bytes};
         datagram_[datagrams_].bytes += bytes;
     }
     void send();
     bool went(std::span<const Datagram> train);
+    bool gate_takes(const Datagram& whole);
     std::uint8_t* data_of(const rmem_client_tx& tx);
     void add_head(rmem_head& head, std::span<const iovec> payload);
     bool joins(const rmem_head& head) {
@@ -74,6 +86,7 @@ private:
     int error_ = 0;
     const rmem_client_config* session_ = nullptr;
     Messages* messages_ = nullptr;
+    Gate* gate_ = nullptr;
     bool* trains_may_go_ = nullptr; // the socket's
     rmem_bundle bundle_{};          // of the incomplete datagram,
     struct base_siphash hash_ {};   // and for its tag
@@ -91,6 +104,10 @@ private:
                                  (messages_max + RMEM_BUNDLE_MAX) * RMEM_MSG_BYTES>
         heads_;
     std::array<std::uint8_t, gathered_bytes_max + RMEM_PIECE_BYTES_MAX> gathered_;
+    Sealing* sealing_ = nullptr;
+    bool may_seal_ = false;
+    std::size_t sealed_bytes_ = 0;
+    std::array<std::uint8_t, train_bytes_max + RMEM_DATAGRAM_BYTES_MAX + RMEM_SEAL_BYTES> sealed_;
 };
 
 } // namespace remora::lib

@@ -2,6 +2,7 @@
 #include "src/transport/shm.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <poll.h>
@@ -37,6 +38,12 @@ Shm::Shm(const std::string& path, Clock::time_point limit)
 
 Transport::Limits Shm::limits() const {
     return {RMEM_PIECE_BYTES_MAX, RMEM_DATAGRAM_BYTES_MAX, RMEM_IWND_BYTES, true};
+}
+
+const rmem_cipher& Shm::seal() {
+    throw Failure(EPROTONOSUPPORT,
+                  "shm: seals nothing, as only the node can read the rings: use integrity=full, or "
+                  "udp: to this machine");
 }
 
 // ---- out ----

@@ -33,6 +33,7 @@ public:
     // path: of the node's socket. Throws Failure: no node there, or it refuses.
     Shm(const std::string& path, Clock::time_point limit);
 
+    const rmem_cipher& seal() override;
     Limits limits() const override;
     void send(const rmem_client_config& session, Messages& messages) override;
     void wait(Clock::time_point until, std::uint64_t spin_ns) override;

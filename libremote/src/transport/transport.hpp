@@ -7,7 +7,7 @@
  *        |       ^
  *   send |       | next, unsent, take_response  Messages
  *   wait v       |
- *   transport/{udp,shm}.cpp                     Transport
+ *   transport/{udp,shm,edm}.cpp                 Transport
  *
  * A transport has the node's address, its socket or rings, and the means to verify a message. It
  * knows no handle, call or timer.
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "src/clock.hpp"
+#include "src/transport/sealing.hpp"
 #include "src/watch.hpp"
 #include "support/failure.hpp"
 
@@ -47,14 +48,42 @@ public:
     // each of its bytes is read once. damaged: it differs from the node's.
     virtual void take_response(const rmem_head& head, const std::uint8_t* payload,
                                bool damaged) = 0;
+    // For a sealed session: the key that seals messages of next(), and the one that opens datagrams
+    // of a session of that name; null: it isn't this session's.
+    virtual const rmem_seal_key& sealing_key() = 0;
+    virtual const rmem_seal_key* opening_key(std::uint64_t session) = 0;
 
 protected:
     ~Messages() = default;
 };
 
+// Hands up the messages of a sealed datagram, if the session's key opens it.
+inline void take_sealed(const rmem_client_config& session, std::span<const std::uint8_t> bytes,
+                        Messages& messages, Sealing& sealing) {
+    rmem_head head;
+    u32 count = 0;
+    if (!rmem_seal_fits(static_cast<u32>(bytes.size())) ||
+        rmem_wire_parse_hdr(bytes.data(), &head, &count) != RMEM_WIRE_GOOD ||
+        head.space != session.space)
+        return;
+    const rmem_seal_key* key = messages.opening_key(head.session);
+    if (!key)
+        return;
+    auto plain = sealing.open(bytes, session.key, *key);
+    rmem_datagram in;
+    if (!plain || rmem_datagram_open_unsealed(&in, plain->data(), static_cast<u32>(plain->size()),
+                                              true) != RMEM_WIRE_GOOD)
+        return;
+    while (rmem_datagram_step(&in, plain->data()))
+        messages.take_response(in.head, plain->data() + in.payload_offset, false);
+}
+
 // Hands up the messages of a datagram, unless it is to an earlier session or from another node.
+// sealing: of a session that is sealed; else null.
 inline void take_datagram(const rmem_client_config& session, std::span<const std::uint8_t> bytes,
-                          Messages& messages) {
+                          Messages& messages, Sealing* sealing = nullptr) {
+    if (sealing && bytes.size() >= RMEM_HDR_BYTES && rmem_wire_is_sealed(bytes.data()))
+        return take_sealed(session, bytes, messages, *sealing);
     rmem_datagram in;
     if (rmem_datagram_open(&in, bytes.data(), static_cast<u32>(bytes.size()), true) !=
             RMEM_WIRE_GOOD ||
@@ -81,6 +110,10 @@ public:
 
     virtual Limits limits() const = 0;
 
+    // The session is to be sealed: called before the first send(), whose datagrams then are. The
+    // result is valid as long as the transport. Throws Failure: nothing is sealed on this way.
+    virtual const rmem_cipher& seal() = 0;
+
     // The caller holds the lock. Sends all that messages.next() yields.
     virtual void send(const rmem_client_config& session, Messages& messages) = 0;
     // Without the lock, in one thread at a time: waits until something has come, or until; looks
@@ -94,10 +127,15 @@ public:
     // The caller holds the lock. Where to learn that wait() would find something; -1: there is no
     // such descriptor.
     virtual Watch watch() { return {}; }
+    // The caller holds the lock. When to call take_in() at the latest, though nothing came.
+    virtual Clock::time_point timer() const { return never; }
 
     // The caller holds the lock. The node has been silent for some time: the way to it might be
     // another one by now. Called again and again.
     virtual void unanswered() {}
+
+    // The caller holds the lock. Datagrams that left without the scheduler's grant.
+    virtual std::uint64_t unscheduled() const { return 0; }
 
     // The node gave no answer: why? name: of the node, for people. patience: the longest time to
     // find out.

@@ -62,8 +62,10 @@ std::vector<Connect> udp_candidates(const std::string& host, std::uint16_t port,
     return candidates;
 }
 
-Udp::Udp(const std::string& name, const Resolved& node)
-    : node_(node), socket_(socket(node.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+Udp::Udp(const std::string& name, const Resolved& node, Gate* gate)
+    : node_(node),
+      gate_(gate),
+      socket_(socket(node.address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     if (!socket_ || !connects(socket_.get()))
         throw Failure(EHOSTUNREACH, "no way to {}: {}", name, std::strerror(errno));
     bool v6 = node.address.ss_family == AF_INET6;
@@ -95,6 +97,11 @@ Udp::Udp(const std::string& name, const Resolved& node)
         std::clamp(static_cast<std::uint32_t>(room) / 2, incast_bytes_least, incast_bytes_most);
 }
 
+const rmem_cipher& Udp::seal() {
+    sealing_ = std::make_unique<Sealing>();
+    return sealing_->cipher.core();
+}
+
 bool Udp::connects(int fd) const {
     return !connect(fd, reinterpret_cast<const sockaddr*>(&node_.address), node_.bytes);
 }
@@ -109,6 +116,7 @@ void Udp::unanswered() {
     sockaddr none{};
     none.sa_family = AF_UNSPEC;
     connect(socket_.get(), &none, sizeof(none));
+    connections_++;
     // If this fails, the next one to be sent does, too, and comes here.
     connects(socket_.get());
 }
@@ -118,7 +126,7 @@ Failure Udp::silence(const std::string& name, std::chrono::milliseconds patience
     case Reach::refused:
         return Failure(ECONNREFUSED,
                        "no node at {}: its machine, or a firewall, refuses the port: start a node "
-                       "there, open the port, or give the node's",
+                       "there, open the port, or name the port that the node has",
                        name);
     case Reach::listened:
         return Failure(EKEYREJECTED,
@@ -140,7 +148,7 @@ Failure Udp::silence(const std::string& name, std::chrono::milliseconds patience
 void Udp::send(const rmem_client_config& session, Messages& messages) {
     ScratchTurn mine;
     Outgoing& outgoing = mine->outgoing;
-    outgoing.begin(socket_.get(), session, messages, trains_may_go_);
+    outgoing.begin(socket_.get(), session, messages, trains_may_go_, sealing_.get(), gate_);
     rmem_client_tx tx;
     while (messages.next(tx))
         outgoing.add(tx);
@@ -184,10 +192,10 @@ bool Udp::sleep(Clock::time_point until) {
 namespace {
 
 void take_packets(const rmem_client_config& session, Incoming& incoming, unsigned count,
-                  Messages& messages) {
+                  Messages& messages, Sealing* sealing) {
     for (unsigned i = 0; i < count; i++)
         incoming.for_each_datagram(i, [&](std::span<const std::uint8_t> bytes) {
-            take_datagram(session, bytes, messages);
+            take_datagram(session, bytes, messages, sealing);
         });
 }
 
@@ -195,7 +203,7 @@ void take_packets(const rmem_client_config& session, Incoming& incoming, unsigne
 
 void Udp::deliver(const rmem_client_config& session, Messages& messages) {
     if (waited_)
-        take_packets(session, *waited_, got_, messages);
+        take_packets(session, *waited_, got_, messages, sealing_.get());
     else
         take_in(session, messages);
 }
@@ -205,7 +213,7 @@ void Udp::take_in(const rmem_client_config& session, Messages& messages) {
     for (unsigned batch = 0, got = Incoming::packets_max;
          got == Incoming::packets_max && batch < batches_max; batch++) {
         got = mine->incoming.receive(socket_.get());
-        take_packets(session, mine->incoming, got, messages);
+        take_packets(session, mine->incoming, got, messages, sealing_.get());
     }
 }
 

@@ -10,6 +10,7 @@ extern "C" {
 #include "core/edm/block.h"
 #include "core/edm/demand.h"
 #include "core/edm/host.h"
+#include "core/edm/leaf.h"
 #include "core/edm/match.h"
 #include "core/edm/mux.h"
 #include "core/edm/pim.h"

@@ -246,8 +246,38 @@ TEST(EdmMatch, SplittingAMessageGainsNoMoreThanTheShare) {
         rack.run(512);
     }
     const uint64_t liar = rack.bytes_from(1), honest = rack.bytes_from(0);
-    EXPECT_GT(liar, 4u * chunk);
+    EXPECT_GT(liar, 2u * chunk) << "two share the port";
     EXPECT_LT(liar, honest / 4) << "of 100 chunks' time";
+}
+
+// Two of them, each within half of its port's rate, would have the whole port of their peer.
+TEST(EdmMatch, LongMessageBesideTwoHostsThatSplitKeepsHalfOfThePort) {
+    edm_match_config config = match_config(5);
+    config.share_bytes = 4 * chunk;
+    config.share_permille = 500;
+    Matcher rack(config);
+    rack.add(0, 4, 400 * chunk);
+    for (uint32_t n = 0; n < 800; n++) {
+        rack.try_add(1, 4, 64);
+        rack.try_add(2, 4, 64);
+        rack.run(64);
+        rack.try_add(1, 4, 64);
+        rack.try_add(2, 4, 64);
+        rack.run(64);
+    }
+    const uint64_t liars = rack.bytes_from(1) + rack.bytes_from(2), honest = rack.bytes_from(0);
+    EXPECT_GT(honest, 40u * chunk) << "of 100 chunks' time; the others had " << liars / chunk;
+}
+
+// As one that writes doesn't use the half of a port that its peer answers from.
+TEST(EdmMatch, SplitWritesDoNotDelayReadsFromTheirPeer) {
+    Matcher rack(4);
+    for (uint32_t n = 0; n < 50; n++) {
+        rack.try_add(1, 3, 64);
+        const uint32_t id = rack.add(3, 2, chunk, EDM_READ);
+        rack.run(chunk + 1);
+        EXPECT_EQ(rack.took(3, 2, id), chunk);
+    }
 }
 
 TEST(EdmMatch, PortThatBeginsToFollowIsBusyForOneChunk) {

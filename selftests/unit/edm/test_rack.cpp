@@ -247,6 +247,70 @@ TEST(EdmRack, HostWithTakenEpochJoinsWithAGreaterOne) {
     EXPECT_FALSE(op.unscheduled || read.unscheduled);
 }
 
+TEST(EdmRack, EpochFollowsTheClockAndTheLifeBefore) {
+    EXPECT_EQ(edm_link_epoch(0, 100), 100u);
+    EXPECT_EQ(edm_link_epoch(0, 0x90000000), 0x90000000u); // after 2038
+    EXPECT_EQ(edm_link_epoch(100, 100), 101u);
+    EXPECT_EQ(edm_link_epoch(100, 3), 101u); // the clock went back
+    EXPECT_EQ(edm_link_epoch(100, 200), 200u);
+    // The clock's 32 bits wrap, and 0 is no epoch.
+    EXPECT_EQ(edm_link_epoch(~0u - 1, 1ULL << 32), ~0u);
+    EXPECT_EQ(edm_link_epoch(~0u, 1ULL << 32), 1u);
+    EXPECT_EQ(edm_link_epoch(~0u, (1ULL << 32) + 5), 5u);
+    EXPECT_EQ(edm_link_epoch(5, ~0u), 6u);
+    EXPECT_EQ(edm_link_epoch(0, 0), 1u);
+}
+
+TEST(EdmRack, HostJoinsAcrossTheWrapOfEpochs) {
+    Rig rig(Options{});
+    // The clock goes on, wraps, and goes back across the wrap.
+    const std::pair<uint32_t, uint32_t> lives[] = {
+        {0x70000000, 0x70000000}, {0x90000000, 0x90000000}, {~0u, ~0u}, {5, 5}, {~0u, 6}};
+    for (const auto& [epoch, joined] : lives) {
+        rig.start_host(1, epoch);
+        rig.drain_host(1);
+        ASSERT_TRUE(rig.run(100 * ms, [&] { return rig.all_follow(); }));
+        EXPECT_EQ(rig.hosts[1]->core.config.link.epoch, joined);
+        const Op& op = rig.submit(1, 2, 50'000);
+        const Op& read = rig.submit(1, 2, 50'000, EDM_READ);
+        EXPECT_TRUE(rig.run(100 * ms, [&] { return op.ended && read.ended; }));
+        EXPECT_FALSE(op.unscheduled || read.unscheduled);
+    }
+}
+
+TEST(EdmRack, EpochAfterTheLastIsNotZero) {
+    Rig rig(Options{});
+    rig.start_host(1, 0x80000000);
+    ASSERT_TRUE(rig.run(100 * ms, [&] { return rig.all_follow(); }));
+    rig.start_host(1, ~0u);
+    rig.drain_host(1);
+    ASSERT_TRUE(rig.run(100 * ms, [&] { return rig.all_follow(); }));
+    rig.start_host(1, ~0u - 1);
+    rig.drain_host(1);
+    ASSERT_TRUE(rig.run(100 * ms, [&] { return rig.all_follow(); }));
+    EXPECT_EQ(rig.hosts[1]->core.config.link.epoch, 1u);
+}
+
+// No scheduler has named the peer to it before.
+TEST(EdmRack, HostTakesARequestByItsStandbyAfter2038) {
+    Options options;
+    options.schedulers = 2;
+    Rig rig(options);
+    ASSERT_TRUE(rig.run(100 * ms, [&] { return rig.all_follow(); }));
+    rig.run(5 * ms);
+    edm_host& host = rig.hosts[1]->core;
+    edm_message forward{};
+    forward.kind = EDM_FORWARD;
+    forward.port = 1;
+    forward.epoch = host.config.link.epoch;
+    forward.life = host.link[1].life;
+    forward.seq = host.link[1].seq_in + 1;
+    forward.peer_epoch = 0x90000000;
+    forward.item.size = 4096;
+    forward.item.type = EDM_ANSWER;
+    EXPECT_EQ(edm_host_request(&host, rig.now, 1, &forward), EDM_HOST_NEW);
+}
+
 TEST(EdmRack, CancelledReadKeepsItsIdUntilItsAnswerIsTooLate) {
     Options options;
     options.slots = 1;

@@ -48,9 +48,10 @@ struct Options {
     uint64_t link_bits_per_sec = 10'000'000'000;
     uint64_t delay_ns = 5'000;   // one way
     uint32_t queue_packets = 32; // of the switch
-    uint64_t cookie = 0x1234;    // 0: addresses need no proof
+    uint64_t cookie = 0;         // of every address; 0: they need no proof
     eqds_asl_policy policy = EQDS_ASL_FIFO;
     uint32_t paths = 16;
+    uint8_t strikes_max = EQDS_STRIKES_MAX;
 };
 
 class Rig;
@@ -66,6 +67,7 @@ struct Tunnel {
     std::vector<uint32_t> delivered;           // ids in order
     uint64_t delivered_bytes = 0;
     uint32_t freed = 0;
+    std::vector<uint32_t> lost;           // ids given up
     uint64_t in_bytes = 0, out_bytes = 0; // at the receiver, on the wire
     std::map<int, uint32_t> verdicts;     // of both ends
     uint32_t rts = 0, data = 0, trimmed = 0, resent = 0, pulls = 0, dropped = 0;
@@ -81,6 +83,8 @@ public:
         config.trimming = opt.trimming;
         config.overdraw = opt.overdraw;
         config.ordered = opt.ordered;
+        config.cookies = opt.cookie;
+        config.strikes_max = opt.strikes_max;
         EXPECT_TRUE(eqds_config_is_valid(&config));
         eqds_asl_init(&asl, opt.policy, opt.mtu_bytes, opt.link_bits_per_sec, 1);
         for (uint32_t i = 0; i < opt.tunnels; i++) {
@@ -213,7 +217,7 @@ public:
         t.in_bytes += m.header.size() + (head.flags & EQDS_TRIM ? 0 : m.bytes);
         eqds_out out;
         if (!t.has_receiver) {
-            if (!eqds_receiver_admit(&head, opt.cookie, refuse, &out)) {
+            if (!eqds_receiver_admit(&head, opt.cookie, &out)) {
                 receiver_did(t, out);
                 return;
             }
@@ -237,7 +241,6 @@ public:
     eqds_asl asl;
     std::vector<std::unique_ptr<Tunnel>> tunnels;
     uint64_t now = 1000;
-    bool refuse = false;
     // Decides the fate of a message in the network: true loses it.
     std::function<bool(const eqds_head&)> lose_data = [](auto&) { return false; };
     std::function<bool(const eqds_head&)> lose_control = [](auto&) { return false; };
@@ -321,6 +324,8 @@ private:
         t.verdicts[out.verdict]++;
         for (eqds_packet* p = out.free; p; p = p->next)
             t.freed++;
+        for (eqds_packet* p = out.lost; p; p = p->next)
+            t.lost.push_back(reinterpret_cast<Packet*>(p)->id);
         if (out.send) {
             t.rts += !(out.head.flags & EQDS_FIN);
             send_data(t, out.head, nullptr);
@@ -397,7 +402,7 @@ private:
         Message m = encode(head);
         t.out_bytes += m.header.size();
         seen_control(head);
-        if (t.has_receiver && !t.receiver.proven) {
+        if (!t.has_receiver && opt.cookie) {
             ASSERT_LE(t.out_bytes, t.in_bytes);
         }
         if (lose_control(head)) {

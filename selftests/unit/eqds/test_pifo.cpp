@@ -114,8 +114,10 @@ TEST(AslPifo, TunnelThatChangesPriorityTakesTurnsThereAtOnce) {
         now_ns += 2000;
         return eqds_asl_next(&one.asl, now_ns, &head);
     };
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100; i++) {
         ASSERT_EQ(next(), &one.r);
+        one.r.unused_bytes = 0; // its sender uses the pull
+    }
     eqds_asl_set(&one.r, 7, 1);
     eqds_asl_update(&one.r, 200, 0);
     eqds_asl_update(&other.r, 100, 0);
@@ -141,6 +143,7 @@ int turns_of_first(u8 first_priority, u32 first_weight, u8 other_priority, u32 o
         eqds_head head;
         now_ns += 2000;
         turns += eqds_asl_next(&one.asl, now_ns, &head) == &one.r;
+        one.r.unused_bytes = other.r.unused_bytes = 0; // both senders use their pulls
     }
     return turns;
 }

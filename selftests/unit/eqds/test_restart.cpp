@@ -155,7 +155,7 @@ TEST(EqdsRst, WithoutStateTellsTheEpochOfThePacket) {
     eqds_out out;
     data.has_epoch = true;
     data.epoch = 77;
-    EXPECT_FALSE(eqds_receiver_admit(&data, 1, false, &out));
+    EXPECT_FALSE(eqds_receiver_admit(&data, 1, &out));
     ASSERT_TRUE(out.send);
     EXPECT_EQ(out.head.flags, EQDS_RST);
     EXPECT_EQ(out.head.epoch, 77u);
@@ -307,6 +307,28 @@ TEST_P(EqdsRestart, EverythingIsSentOnceTheEndsStopForgetting) {
         if (HasFatalFailure())
             return;
     }
+}
+
+// Anybody can send a control packet. One that does not know the epoch says nothing of the peer.
+TEST(EqdsSilence, ControlPacketsOfNoEpochDoNotMakeADeadPeerHeard) {
+    Options o;
+    o.strikes_max = EQDS_STRIKES_MAX;
+    Rig rig(o);
+    rig.lose_data = [](auto&) { return true; };
+    rig.offer(rig[0], 1, 1500);
+    const uint64_t began = rig[0].sender.heard_ns;
+    for (int i = 0; i < 3000; i++) {
+        rig.run(rig.now + 5'000'000);
+        eqds_head forged{};
+        forged.control = true;
+        forged.flags = i % 3 == 0 ? EQDS_ACK : i % 3 == 1 ? EQDS_ACK | EQDS_SYN : EQDS_RST;
+        forged.epoch = rig[0].sender.epoch + 1000 + i % 2 * 0x80000000u;
+        forged.ack = forged.epoch;
+        rig.to_sender(rig[0], rig.encode(forged));
+        EXPECT_EQ(rig[0].sender.heard_ns, began);
+    }
+    EXPECT_LT(rig[0].rts, 150u);
+    EXPECT_GT(rig[0].sender.silent_ns, 10'000'000'000u);
 }
 
 } // namespace

@@ -132,7 +132,7 @@ TEST(EqdsTag, OnlyASynOfALaterEpochRestartsATunnel) {
     EXPECT_FALSE(eqds_receiver_restarts(&r, &head)); // there is no tunnel yet
     eqds_out out;
     head.flags |= EQDS_EMPTY;
-    eqds_receiver_receive(&r, 0, &head, EQDS_RTS_SYN_BYTES, nullptr, &out);
+    eqds_receiver_receive(&r, 0, &head, EQDS_DATA_BYTES, nullptr, &out);
     for (uint32_t epoch : {4u, 5u, 6u}) {
         head.epoch = epoch;
         head.flags = EQDS_SYN;

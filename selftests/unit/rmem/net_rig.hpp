@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <queue>
 #include <random>
@@ -23,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../common/null_cipher.hpp"
 #include "node/node_rig.hpp"
 
 extern "C" {
@@ -61,6 +63,57 @@ inline std::vector<Received> received(const Bytes& bytes, bool response,
     return wire::received(bytes, response, [&](uint32_t) { return &key; });
 }
 
+// Seals and opens datagrams of both ends. It sees all of them, so it knows a nonce that comes
+// again. The salt is always the same: here numbers alone have to differ.
+class Seals {
+public:
+    Bytes closed(Bytes plain, const rmem_seal_key& key) {
+        const base_siphash_key space = space_key();
+        rmem_head head = wire::header_of(plain);
+        auto [used, fresh] =
+            plain_of_.try_emplace({Key(key.word, std::end(key.word)), head.number}, plain);
+        require(fresh || used->second == plain, "two plaintexts under one nonce");
+        uint32_t messages = plain[2];
+        auto bytes = static_cast<uint32_t>(plain.size());
+        plain.resize(bytes + RMEM_SEAL_BYTES);
+        require(rmem_seal_close(&cipher.core(), &space, &key, salt, plain.data(), bytes, messages,
+                                head.more),
+                "not sealed");
+        return plain;
+    }
+    // Empty: it does not verify.
+    Bytes opened(const Bytes& sealed, const rmem_seal_key& key) {
+        if (!verifies(sealed))
+            return {};
+        Bytes plain(sealed.size() - RMEM_SEAL_BYTES);
+        if (!rmem_seal_open(&cipher.core(), &key, sealed.data(),
+                            static_cast<uint32_t>(sealed.size()), plain.data()))
+            return {};
+        return plain;
+    }
+    bool verifies(const Bytes& sealed) const {
+        const base_siphash_key space = space_key();
+        return rmem_seal_fits(static_cast<uint32_t>(sealed.size())) &&
+               rmem_seal_hdr_verifies(sealed.data(), &space);
+    }
+    size_t keys() const {
+        size_t count = 0;
+        const Key* last = nullptr;
+        for (const auto& [nonce, plain] : plain_of_) {
+            count += !last || *last != nonce.first;
+            last = &nonce.first;
+        }
+        return count;
+    }
+
+    wire::NullCipher cipher;
+
+private:
+    using Key = std::vector<uint64_t>;
+    static constexpr uint8_t salt[RMEM_SEAL_SALT_BYTES] = {5};
+    std::map<std::pair<Key, uint64_t>, Bytes> plain_of_;
+};
+
 // A datagram.
 struct Packet {
     Bytes bytes;
@@ -76,8 +129,8 @@ struct Packet {
 // The node with its memory and its wire.
 class Host : public rig::Node {
 public:
-    Host(uint64_t boot, uint32_t sessions_max, uint32_t piece_bytes)
-        : rig::Node(config(boot, sessions_max, piece_bytes)) {
+    Host(uint64_t boot, uint32_t sessions_max, uint32_t piece_bytes, Seals& seals)
+        : rig::Node(config(boot, sessions_max, piece_bytes, seals)), seals_(seals) {
         base_crc32c_setup();
         rmem_node_space_add(&core, space, key_bytes, 0);
     }
@@ -90,7 +143,8 @@ public:
     // The answers to a datagram.
     std::vector<Bytes> handle(uint64_t at_ns, const Bytes& bytes, const rmem_peer& peer) {
         now_ns = at_ns;
-        std::vector<Received> messages = received(bytes, false, space_key());
+        std::vector<Received> messages =
+            wire::is_sealed(bytes) ? unsealed(bytes) : received(bytes, false, space_key());
         for (const Received& m : messages) {
             auto answered = [&](const rmem_head& reply, const Bytes& payload) {
                 answer(reply, payload);
@@ -108,11 +162,51 @@ public:
         }
         if (open_.messages())
             answers_.push_back(open_.take());
-        return std::exchange(answers_, {});
+        std::vector<Bytes> all;
+        for (Bytes& each : std::exchange(answers_, {})) {
+            if (!wire::is_sealed(each) || seal(each))
+                all.push_back(std::move(each));
+        }
+        return all;
     }
+    uint64_t notices = 0;
 
 private:
-    static rmem_node_config config(uint64_t boot, uint32_t sessions_max, uint32_t piece_bytes) {
+    std::vector<Received> unsealed(const Bytes& bytes) {
+        rmem_head head = wire::header_of(bytes);
+        rmem_seal_keys keys;
+        if (!seals_.verifies(bytes) || head.space != space)
+            return {};
+        if (!rmem_node_keys(&core, &head, &keys)) {
+            answers_.push_back(notice(head));
+            return {};
+        }
+        return wire::opened(seals_.opened(bytes, keys.from_client), false);
+    }
+
+    Bytes notice(const rmem_head& head) {
+        rmem_head notice;
+        notices++;
+        rmem_node_notice(&core, &head, &notice);
+        return wire::sealed(notice, space_key());
+    }
+
+    // False: its session has gone meanwhile.
+    bool seal(Bytes& answer) {
+        rmem_head head = wire::header_of(answer);
+        rmem_seal_keys keys;
+        if (rmem_node_keys(&core, &head, &keys)) {
+            answer = seals_.closed(std::move(answer), keys.from_node);
+            return true;
+        }
+        if (wire::opened(answer, true)[0].head.type != (RMEM_CLOSE | RMEM_RESPONSE))
+            return false;
+        answer = notice(head);
+        return true;
+    }
+
+    static rmem_node_config config(uint64_t boot, uint32_t sessions_max, uint32_t piece_bytes,
+                                   const Seals& seals) {
         rmem_node_config config = rig::small_config();
         config.boot = boot;
         config.seed[0] = boot * 3;
@@ -124,10 +218,12 @@ private:
         config.sessions_max = sessions_max;
         config.session_idle_ms = 50;
         config.challenges = true;
+        config.cipher = &seals.cipher.core();
         return config;
     }
 
-    void answer(const rmem_head& reply, const Bytes& payload) {
+    void answer(rmem_head reply, const Bytes& payload) {
+        reply.number = ++number_;
         if (!open_.takes(limit_bytes, reply)) {
             answers_.push_back(open_.take());
             open_.takes(limit_bytes, reply);
@@ -135,6 +231,8 @@ private:
         open_.add(reply, space_key(), payload);
     }
 
+    Seals& seals_;
+    uint64_t number_ = 0;
     std::vector<Bytes> answers_;
     wire::Datagram open_; // the one that the next answer may join
 };
@@ -170,14 +268,15 @@ public:
     }
 
     void boot_node() {
-        host = std::make_unique<Host>(random() | 1, sessions_max, node_piece_bytes);
+        host = std::make_unique<Host>(random() | 1, sessions_max, node_piece_bytes, seals);
     }
 
     rmem_client_config config(uint8_t name) {
         rmem_client_config config{};
         std::memset(config.client, name, sizeof(config.client));
         config.space = space;
-        config.integrity = RMEM_DIGEST;
+        config.integrity = sealed ? RMEM_SEALED : RMEM_DIGEST;
+        config.cipher = sealed ? &seals.cipher.core() : nullptr;
         config.key = space_key();
         config.piece_bytes = 1400;
         config.datagram_bytes = datagram_bytes;
@@ -388,7 +487,9 @@ public:
     Weather weather;
     uint32_t sessions_max = 4;
     uint32_t node_piece_bytes = 4096;
-    uint32_t datagram_bytes = 0;  // of channels to be added
+    uint32_t datagram_bytes = 0; // of channels to be added
+    bool sealed = false;         // the same
+    Seals seals;
     uint32_t unsent = 0;          // of 1000 messages, refused by the carrier
     uint32_t lends_bytes_min = 0; // rmem_client_set_lending()
     uint32_t refuses = 0;         // of 1000 messages with several parts
@@ -446,7 +547,12 @@ private:
 
     void send(Packet packet) {
         packet.at_ns = now_ns;
-        check_size(packet);
+        const bool seals_it = packet.to_node && wire::is_sealed(packet.bytes);
+        if (packet.to_node || !wire::is_sealed(packet.bytes))
+            check_size(packet, seals_it);
+        if (seals_it)
+            packet.bytes = seals.closed(std::move(packet.bytes),
+                                        channels[packet.channel]->client.keys.from_client);
         if (on_sent)
             on_sent(packet);
         unsigned copies = 1 + (random() % 1000 < weather.dup);
@@ -472,8 +578,10 @@ private:
     }
 
     // Either way: one message, or as many as the client's datagram_bytes take.
-    void check_size(const Packet& packet) const {
-        size_t messages = received(packet.bytes, !packet.to_node, space_key()).size();
+    void check_size(const Packet& packet, bool is_plain) const {
+        size_t messages = (is_plain ? wire::opened(packet.bytes, !packet.to_node)
+                                    : received(packet.bytes, !packet.to_node, space_key()))
+                              .size();
         require(messages, "a datagram without a message");
         require(messages == 1 ||
                     packet.bytes.size() <= channels[packet.channel]->client.config.datagram_bytes,
@@ -507,10 +615,17 @@ private:
             send({std::move(bytes), packet.channel, false, 0, 0});
     }
 
+    std::vector<Received> unsealed(const rmem_client& client, const Bytes& bytes) {
+        const rmem_seal_key* key = rmem_client_opening_key(&client, wire::header_of(bytes).session);
+        return key ? wire::opened(seals.opened(bytes, *key), true) : std::vector<Received>();
+    }
+
     void receive(size_t index, const Bytes& bytes) {
         rmem_client& client = channels[index]->client;
         bool any = false;
-        for (const Received& m : received(bytes, true, client.config.key)) {
+        for (const Received& m : wire::is_sealed(bytes)
+                                     ? unsealed(client, bytes)
+                                     : received(bytes, true, client.config.key)) {
             rmem_client_rx rx;
             if (m.verdict == RMEM_WIRE_TAG)
                 continue;

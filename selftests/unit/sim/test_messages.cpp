@@ -76,6 +76,20 @@ TEST_P(EveryMessageTransport, LoneMessageTakesItsBudget) {
     EXPECT_NEAR(static_cast<double>(lone.of(true, 64)), 2 * passage + data + request, passage / 50);
 }
 
+// Two links and two switches more each way, and the packet is stored in both.
+TEST_P(EveryMessageTransport, LoneMessageBetweenLeavesTakesTwoHopsMore) {
+    const Stack& stack = GetParam();
+    Lone lone(rack(stack.transport), stack.transport);
+    if (!std::string(stack.transport).find("cxl") || !std::string(stack.transport).find("dcqcn")) {
+        EXPECT_THROW(lone.of(false, 64, true), remora::Misuse);
+        return;
+    }
+    const auto near = static_cast<double>(lone.of(false, 64));
+    const double more =
+        2 * (static_cast<double>(stack.budget.hop()) + 80 * static_cast<double>(stack.data_bytes));
+    EXPECT_NEAR(static_cast<double>(lone.of(false, 64, true)), near + more, more / 50);
+}
+
 TEST_P(EveryMessageTransport, AllMessagesEnd) {
     Ran run(rack(GetParam().transport));
     EXPECT_EQ(run.messages.samples().size(), 2000u);
@@ -119,6 +133,31 @@ INSTANTIATE_TEST_SUITE_P(
         std::erase(name, '-');
         return name;
     });
+
+// N, G and data each pass a spine; a read's request and data do.
+TEST(EdmMessages, LoneMessageBetweenLeavesPassesSpines) {
+    Lone lone(rack("edm"), "edm");
+    constexpr Time hop = budget_edm.link() + 5 * edm_cycle, cross = hop + budget_edm.link();
+    const Time write = lone.of(false, 64, true) - lone.of(false, 64);
+    const Time read = lone.of(true, 64, true) - lone.of(true, 64);
+    EXPECT_NEAR(static_cast<double>(write), 3.0 * (cross + 6 * edm_cycle), 6 * edm_cycle);
+    EXPECT_NEAR(static_cast<double>(read), 2.0 * (cross + 6 * edm_cycle), 6 * edm_cycle);
+}
+
+TEST(EdmMessages, LeavesDeliverAllMessagesOfAllSizes) {
+    Params params = rack("edm");
+    params.topology = "leaf-spine";
+    params.leaves = 3;
+    params.hosts_per_leaf = 4;
+    params.spines = params.links_per_spine = 2;
+    for (const char* sizes : {"fixed", "edm-memcached"}) {
+        params.sizes = sizes;
+        params.message.count = 1000;
+        Ran run(params);
+        EXPECT_EQ(run.messages.samples().size(), 1000u);
+        EXPECT_GT(run.count("offers"), 500u);
+    }
+}
 
 TEST(EdmMessages, Table1HoldsToAHundredthOfANanosecond) {
     Params params = rack("edm");

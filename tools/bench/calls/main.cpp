@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// One round of `run`: reads, empty calls and chases by turns. Its figures are a line of JSON.
+// One round of `run`: reads, empty calls, chases and searches of trees, each for a time of its own,
+// one after the other. Its figures are a line of JSON.
 //
 //   bench-calls udp:127.0.0.1:7670,key=FILE --server PID
 //
@@ -8,8 +9,6 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -24,6 +23,9 @@
 #include <remote/queue.h>
 #include <remote/remote.h>
 
+#include "apps/tree/remote_tree.hpp"
+#include "common/cpu_time.hpp"
+#include "common/program.hpp"
 #include "offloads/chase/chase.h"
 #include "support/failure.hpp"
 
@@ -48,16 +50,19 @@ void must(int result, const char* what) {
         throw Failure("{}: {}", what, remote_strerror(result));
 }
 
-double cpu_ns(pid_t pid) {
-    double ns = 0;
-    for (const auto& task :
-         std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid))) {
-        std::ifstream file(task.path() / "schedstat");
-        double ran = 0;
-        file >> ran;
-        ns += ran;
+// How long one takes, in microseconds: the median.
+double one_by_one(double seconds, const std::function<void()>& one) {
+    std::vector<double> all;
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    for (auto from = Clock::now(); from < end;) {
+        one();
+        const auto to = Clock::now();
+        all.push_back(std::chrono::duration<double, std::micro>(to - from).count());
+        from = to;
     }
-    return ns;
+    auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+    std::nth_element(all.begin(), middle, all.end());
+    return *middle;
 }
 
 class Bench {
@@ -81,20 +86,7 @@ public:
     Bench(const Bench&) = delete;
     Bench& operator=(const Bench&) = delete;
 
-    // How long one takes, in microseconds: the median.
-    double one_by_one(const std::function<void()>& one) {
-        std::vector<double> all;
-        const auto end = Clock::now() + std::chrono::duration<double>(seconds_);
-        for (auto from = Clock::now(); from < end;) {
-            one();
-            const auto to = Clock::now();
-            all.push_back(std::chrono::duration<double, std::micro>(to - from).count());
-            from = to;
-        }
-        auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-        std::nth_element(all.begin(), middle, all.end());
-        return *middle;
-    }
+    double one_by_one(const std::function<void()>& one) { return bench::one_by_one(seconds_, one); }
 
     void read(std::size_t bytes) {
         std::array<std::byte, sizeof(Element)> data;
@@ -132,7 +124,7 @@ public:
         for (unsigned n = 0; n < under_way; n++)
             ops[n] = make(n);
         submit(ops, under_way);
-        const double cpu_before = server_ ? cpu_ns(server_) : 0;
+        const double cpu_before = server_ ? process_cpu_ns(server_) : 0;
         const auto began = Clock::now();
         const auto end = began + std::chrono::duration<double>(seconds_);
         while (Clock::now() < end) {
@@ -146,7 +138,7 @@ public:
             submit(ops, static_cast<unsigned>(got));
         }
         const double elapsed = std::chrono::duration<double>(Clock::now() - began).count();
-        const double cpu = server_ ? cpu_ns(server_) - cpu_before : 0;
+        const double cpu = server_ ? process_cpu_ns(server_) - cpu_before : 0;
         for (unsigned left = under_way; left;) {
             const int got = remote_queue_wait(q_, ended.data(), left, 1, UINT64_MAX);
             must(got, "wait");
@@ -164,6 +156,26 @@ public:
     remote_op chase_op(unsigned n) {
         prepare(calls_[n], address(chance()));
         return remote_op_query(&calls_[n].function, n);
+    }
+
+    // Searches of keys that are there, in a tree of random ones.
+    nlohmann::ordered_json tree(std::uint64_t keys) {
+        const tree::RemoteTree tree(r_, keys, tree::Keys::random);
+        std::uint64_t levels = 0, searches = 0;
+        auto search = [&](tree::Found (tree::RemoteTree::*find)(std::uint64_t) const) {
+            const std::uint64_t number = random_() % keys;
+            const tree::Found found = (tree.*find)(number);
+            if (!found.address || found.value != number)
+                throw Failure("key number {} of {} has the value {}", number, keys, found.value);
+            levels += found.levels;
+            searches++;
+        };
+        nlohmann::ordered_json figures;
+        figures["query"] = one_by_one([&] { search(&tree::RemoteTree::by_query); });
+        figures["reads"] = one_by_one([&] { search(&tree::RemoteTree::by_reads); });
+        figures["levels"] = static_cast<double>(levels) / static_cast<double>(searches);
+        figures["bytes"] = tree.bytes();
+        return figures;
     }
 
 private:
@@ -216,24 +228,23 @@ private:
     std::array<std::array<std::byte, sizeof(Element)>, under_way_max> data_;
 };
 
-nlohmann::ordered_json run(int argc, char** argv) {
-    CLI::App program("Reads, empty calls and chases by turns.", "bench-calls");
+int run(int argc, char** argv) {
+    CLI::App program("Reads, empty calls, chases and searches of trees, one after the other.",
+                     "bench-calls");
     std::string target;
     std::size_t elements = 1 << 20;
     double seconds = 0.5;
     pid_t server = 0;
+    std::vector<std::uint64_t> keys;
     program.add_option("target", target, "What remote_open() takes")->required();
     program.add_option("--elements", elements, "Of the list, 64 bytes each; 1048576")
         ->check(CLI::Range(1024, 1 << 26));
     program.add_option("--seconds", seconds, "For each figure; 0.5")->check(CLI::Range(0.01, 60.0));
+    program.add_option("--keys", keys, "Keys of a tree to search; may be given several times")
+        ->check(CLI::Range(1, 100'000'000));
     program.add_option("--server", server, "PID of the node, for its CPU time");
-    try {
-        program.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code())
-            throw Misuse("{}: see 'bench-calls --help'", error.what());
-        std::exit(program.exit(error));
-    }
+    if (!parse_command_line(program, argc, argv))
+        return 0;
     Bench bench(target, elements, seconds, server);
     nlohmann::ordered_json figures;
     figures["read 16 B"] = bench.one_by_one([&] { bench.read(16); });
@@ -251,7 +262,10 @@ nlohmann::ordered_json run(int argc, char** argv) {
         rates("empty call", under_way, [&](unsigned n) { return bench.empty_op(n); });
         rates("chase", under_way, [&](unsigned n) { return bench.chase_op(n); });
     }
-    return figures;
+    for (std::uint64_t each : keys)
+        figures[fmt::format("tree of {}", each)] = bench.tree(each);
+    fmt::print("{}\n", figures.dump());
+    return 0;
 }
 
 } // namespace
@@ -259,14 +273,5 @@ nlohmann::ordered_json run(int argc, char** argv) {
 } // namespace remora::bench
 
 int main(int argc, char** argv) {
-    try {
-        fmt::print("{}\n", remora::bench::run(argc, argv).dump());
-        return 0;
-    } catch (const remora::Misuse& misuse) {
-        fmt::print(stderr, "bench-calls: {}\n", misuse.what());
-        return 2;
-    } catch (const std::exception& failure) {
-        fmt::print(stderr, "bench-calls: {}\n", failure.what());
-        return 1;
-    }
+    return remora::run_program("bench-calls", [&] { return remora::bench::run(argc, argv); });
 }

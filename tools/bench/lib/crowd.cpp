@@ -6,7 +6,7 @@
 
 #include <list>
 
-#include "remote_handle.hpp"
+#include "common/remote_handle.hpp"
 
 namespace remora::bench {
 

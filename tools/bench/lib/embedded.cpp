@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "remote_handle.hpp"
+#include "common/remote_handle.hpp"
 
 namespace remora::bench {
 

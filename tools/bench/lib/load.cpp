@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-// What any store can be asked for: how long one takes, and how many it serves.
+// Figures of any store: how long one request takes, and how many it serves.
 #include "measure.hpp"
 
-#include <filesystem>
-#include <fstream>
+#include "common/cpu_time.hpp"
 
 namespace remora::bench {
 
 namespace {
 
-// Of the time that is measured; goes before it.
+// Share of the measured time, which goes before it.
 constexpr double warm_up = 0.1;
 // Between the objects of a batch: odd, so that they are all different.
 constexpr std::uint32_t stride = 37;
@@ -17,21 +16,6 @@ constexpr std::uint32_t stride = 37;
 Clock::time_point after(double seconds) {
     return Clock::now() +
            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-// CPU time of the process, all threads together.
-double cpu_seconds(pid_t pid) {
-    double ns = 0;
-    for (const auto& task :
-         std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid))) {
-        std::ifstream file(task.path() / "schedstat");
-        double ran_ns = 0;
-        if (!(file >> ran_ns))
-            throw Failure("{} says nothing: the kernel has to count",
-                          task.path().string() + "/schedstat");
-        ns += ran_ns;
-    }
-    return ns / 1e9;
 }
 
 } // namespace
@@ -81,7 +65,7 @@ Figures pipeline(Store& store, const Load& load) {
     store.fill();
     for (auto end = after(load.seconds * warm_up); Clock::now() < end;)
         batch();
-    double cpu_before_s = load.server ? cpu_seconds(load.server) : 0;
+    double cpu_before_s = load.server ? process_cpu_ns(load.server) / 1e9 : 0;
     auto begin = Clock::now();
     auto end = after(load.seconds);
     std::uint64_t done = 0;
@@ -92,7 +76,7 @@ Figures pipeline(Store& store, const Load& load) {
     Figures found{{"rate", count / seconds}};
     if (!load.server)
         return found;
-    double cpu_s = cpu_seconds(load.server) - cpu_before_s;
+    double cpu_s = process_cpu_ns(load.server) / 1e9 - cpu_before_s;
     if (cpu_s <= 0)
         throw Failure("process {} did nothing: it isn't the server", load.server);
     found["ops-per-server-core"] = count / cpu_s;

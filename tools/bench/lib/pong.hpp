@@ -16,7 +16,7 @@ struct Ping {
 };
 inline constexpr std::uint32_t ping_bytes_max = 64 << 20;
 
-// The socket gets as much room as it may have. Of a burst: what doesn't fit is lost.
+// The socket gets as much room as it can have. Datagrams of a burst that do not fit are lost.
 std::size_t make_room(int fd);
 
 // A burst is as few packets as UDP can have it in: trains of datagrams (support/train.hpp) as long

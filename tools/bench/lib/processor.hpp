@@ -16,7 +16,7 @@ inline void run_on(unsigned processor) {
     CPU_ZERO(&set);
     CPU_SET(processor, &set);
     if (int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
-        throw Failure("no thread may run on processor {}: {}", processor, std::strerror(error));
+        throw Failure("no thread can run on processor {}: {}", processor, std::strerror(error));
 }
 
 } // namespace remora::bench

@@ -4,7 +4,7 @@
 
 #include <remote/queue.h>
 
-#include "remote_handle.hpp"
+#include "common/remote_handle.hpp"
 
 namespace remora::bench {
 

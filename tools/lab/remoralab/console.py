@@ -73,8 +73,12 @@ class Console(asyncio.Protocol):
             del self._lines[:LINES_MAX // 2]
             self._dropped += LINES_MAX // 2
 
-    def connection_made(self, _transport):
-        self._closed = False
+    def connection_made(self, transport):
+        self._closed, self._transport = False, transport
+
+    def type(self, pump, text):
+        """Types on its keyboard."""
+        pump.soon(self._transport.write, text.encode())
 
     def connection_lost(self, _error):
         with self._changed:

@@ -5,6 +5,7 @@ A cpio archive in memory: nothing is written but the compiled init, which the ca
 """
 
 import functools
+import hashlib
 import lzma
 import shlex
 import subprocess
@@ -66,12 +67,17 @@ def archive(files):
     return b"".join(entries) + _entry("TRAILER!!!", 0, b"", 0)
 
 
+def machine_id(name):
+    """The id of a machine for machine-id(5): each boot has the same one, and no other machine, nor the host."""
+    return hashlib.md5(name.encode()).hexdigest()
+
+
 def setup_script(topology, machine):
     """Names and addresses, set once the guest's root is there."""
     own = "vec" if kernel.is_uml(machine.kernel) else "eth"
     quoted_hosts = shlex.quote(topology.hosts(machine.name))
     lines = ["set -e", f"hostname {machine.name}", f"printf %s {quoted_hosts} > /etc/hosts",
-             f"echo {machine.name} > /etc/hostname", "ip -batch - <<'END'", "link set lo up"]
+             f"echo {machine.name} > /etc/hostname", f"echo {machine_id(machine.name)} > /etc/machine-id", "ip -batch - <<'END'", "link set lo up"]
     for index, link in enumerate(topology.links_of(machine.name)):
         lines += [f"link set {own}{index} name eth{index}"] if own != "eth" else []
         for address in link.addresses[machine.name]:

@@ -162,6 +162,15 @@ class Machine:
         """Waits for a line of the console (since `mark`) matching a regular expression; the match."""
         return self.console.wait(pattern, timeout, mark)
 
+    def show_stuck_tasks(self, timeout=60):
+        """Prints where tasks wait, and the memory, on the console. Works in a QEMU that runs no command any more."""
+        for key, done in (("8", "Loglevel set"), ("m", "pages hwpoisoned"), ("w", "Show Blocked State")):
+            mark = self.console_mark()
+            self._power.send_break()
+            self.console.type(self.lab.pump, key)
+            self.wait_console(done, timeout, mark)
+        time.sleep(2)  # the stacks follow; nothing tells their end
+
     def settle(self, note, timeout=30):
         """Writes a note into the kernel's log and waits for it on the console: what the kernel said
         before it has arrived too."""

@@ -52,6 +52,10 @@ class Fabric:
         """Pulls a machine's cable, or puts it in again: it has no links meanwhile, but the memory stays mapped."""
         self._remora("plug" if plugged else "unplug", machine)
 
+    def cut(self, machine):
+        """Pulls a machine's cable, and no machine is told before it is in again."""
+        self._remora("cut", machine)
+
     def set_pages(self, machine, to, *ranges):
         """Which pages of `to` programs of a machine may copy to and from."""
         self._remora("pages", machine, to, *ranges)

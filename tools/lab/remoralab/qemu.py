@@ -20,7 +20,7 @@ QEMU = "qemu-system-x86_64"
 COMMAND_LINE = ("console=ttyS0 loglevel=5 oops=panic panic=-1 net.ifnames=0 nokaslr norandmaps mitigations=off "
                 "random.trust_cpu=on no_timer_check 8250.nr_uarts=1 "
                 "rcupdate.rcu_cpu_stall_timeout=150 watchdog_thresh=60 workqueue.watchdog_thresh=150 "
-                "sysctl.kernel.hung_task_timeout_secs=120")
+                "sysctl.kernel.hung_task_timeout_secs=120 sysctl.kernel.sysrq=1")
 
 
 class Qmp(asyncio.Protocol):
@@ -109,6 +109,10 @@ class Qemu:
 
     def set_paused(self, paused):
         self.qmp("stop" if paused else "cont")
+
+    def send_break(self):
+        """A break on the console's line: the kernel takes the next key there for a SysRq."""
+        self.qmp("chardev-send-break", id="console")
 
     def cpu_s(self):
         threads = [cpu["thread-id"] for cpu in self.qmp("query-cpus-fast")]

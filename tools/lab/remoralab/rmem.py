@@ -23,6 +23,7 @@ from .say import LabError
 CLI = cache.REPO / "out" / "bin" / "remora"
 DAEMON = cache.REPO / "out" / "bin" / "remora-node"
 CORE, NODE, CLIENT = "remora_core", "rmem_node", "rmem"
+CHASE = "offload_chase"  # of the offloads, the one that tests leave loaded
 PORT = 7670
 # Emulated and under load, what takes milliseconds elsewhere may take this long.
 ACTION_S = 60
@@ -72,7 +73,7 @@ def module_path(machine, name):
 
 def loaded(machine):
     """Our modules in a machine."""
-    return machine.run(f"cd /sys/module; for m in {CLIENT} {NODE} {CORE}; do [ ! -e $m ] || echo $m; done").out.split()
+    return machine.run(f"cd /sys/module; for m in {CHASE} {CLIENT} {NODE} {CORE}; do [ ! -e $m ] || echo $m; done").out.split()
 
 
 def load(machine, *names):

@@ -31,7 +31,7 @@ enum kv_function {
 	KV_DELETE = 3,	/* CALL: kv_args, key */
 	KV_ADD = 4,	/* CALL: kv_args, key, or key and __le64. Adds to a decimal number */
 	KV_TOUCH = 5,	/* CALL: kv_args, key. Sets expiry_s */
-	KV_FLUSH = 6,	/* CALL: kv_args. All items of before are gone; takes one store */
+	KV_FLUSH = 6,	/* CALL: kv_args. All items of before are gone, and aren't counted any more */
 	KV_STATS = 7,	/* QUERY: kv_args; kv_stats */
 	KV_STAGE = 8,	/* CALL: kv_args, key. Room for a value of value_bytes, which the client WRITEs */
 	KV_PUBLISH = 9, /* CALL: kv_args, __le64. Stores the staged item `number` */
@@ -155,7 +155,7 @@ struct kv_found {
 
 struct kv_stats {
 	__le64 bytes;	   /* of the table */
-	__le64 items;
+	__le64 items;	   /* with expired ones whose memory wasn't used again */
 	__le64 item_bytes; /* heads, keys and values */
 	__le64 evicted;	   /* live items that made room for others */
 	__le64 reclaimed;  /* expired or flushed items, of which the memory was used again */

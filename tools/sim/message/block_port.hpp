@@ -12,6 +12,7 @@
 // asks is_late() and takes an event that comes too early as a reason to wait once more.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -49,6 +50,11 @@ public:
         listener_ = &listener;
         port_ = port;
         bound_bytes_ = bound_bytes;
+    }
+    // Until a message that is sent now could leave, if no control block comes.
+    Time backlog() const {
+        const Time until = std::max({memory_until_, control_until_, sim_.now()});
+        return until - sim_.now() + queued_bytes() / 8 * block_;
     }
     std::uint64_t queued_bytes() const { return requests_.bytes() + data_.bytes(); }
     std::uint64_t peak_bytes() const { return peak_bytes_; }

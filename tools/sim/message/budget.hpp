@@ -23,6 +23,8 @@ struct Budget {
     // From one end of a link to the other, without stacks.
     constexpr Time link() const { return 2 * (mac + pcs + pma) + wire; }
     constexpr Time one_way() const { return 2 * stack + 2 * link() + forward; }
+    // A further switch on a packet's way.
+    constexpr Time hop() const { return link() + forward; }
 };
 
 // A clock cycle of EDM's hosts and switch.

@@ -4,6 +4,7 @@
 #include "sim/message/cxl.hpp"
 #include "sim/message/dcqcn.hpp"
 #include "sim/message/edm.hpp"
+#include "sim/message/edm_udp.hpp"
 #include "sim/message/fastpass.hpp"
 #include "sim/message/homa.hpp"
 #include "sim/message/ird.hpp"
@@ -48,6 +49,8 @@ std::unique_ptr<Carrier> make_carrier(Sim& sim, Messages& messages) {
     const std::string& name = sim.params.transport;
     if (name == "edm")
         return std::make_unique<EdmRack>(sim, messages);
+    if (name == "edm-udp")
+        return std::make_unique<EdmUdp>(sim, messages);
     if (is_stream(name))
         return std::make_unique<Stream>(sim, messages);
     if (name == "pfabric" || name == "floor")
@@ -63,8 +66,8 @@ std::unique_ptr<Carrier> make_carrier(Sim& sim, Messages& messages) {
     if (name == "cxl" || name == "cxl-voq")
         return std::make_unique<Cxl>(sim, messages, name == "cxl-voq");
     throw Misuse(
-        "transport '{}' carries no messages: use edm, dctcp, newreno, cubic, eqds, ndp, pfabric, "
-        "ird, homa, dcqcn, fastpass, cxl, cxl-voq or floor",
+        "transport '{}' carries no messages: use edm, edm-udp, dctcp, newreno, cubic, eqds, ndp, "
+        "pfabric, ird, homa, dcqcn, fastpass, cxl, cxl-voq or floor",
         name);
 }
 

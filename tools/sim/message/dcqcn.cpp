@@ -25,7 +25,7 @@ const Budget& dcqcn_budget(const Sim& sim) {
 } // namespace
 
 Dcqcn::Dcqcn(Sim& sim, Messages& messages)
-    : Star(sim, messages, dcqcn_budget(sim), ~std::uint64_t{0}),
+    : Star(sim, messages, dcqcn_budget(sim), ~std::uint64_t{0}, 0, true),
       line_rate_(sim.params.host_gbps / 8000),
       held_bytes_(sim.hosts.size()),
       paused_(sim.hosts.size()) {}

@@ -49,27 +49,56 @@ GrantBytes grant_bytes(const Packet& packet) {
 
 // Fields of a packet in EDM: seq is the message's id. path is the port of its other end, subflow
 // the type of the core's entry. rank has bytes: of a demand, a grant or data. ack is the end offset
-// of a grant, or the operation of a write's data. tunnel is the offset of data, or a request's
-// size.
+// of a grant, or the operation of a write's data. tunnel is the offset of data, or the message's
+// size. An OFFER of another leaf is the grant or the request that its host gets next. In a TAKEN
+// seq says if the offer has been taken in full.
 
 EdmRack::EdmRack(Sim& sim_, Messages& messages_)
     : sim(sim_), messages(messages_), block(static_cast<Time>(64e3 / sim_.params.host_gbps)) {
-    if (sim.params.topology != "star")
-        throw Misuse("topology '{}': EDM has one switch, so it wants star", sim.params.topology);
-    if (sim.hosts.size() > EDM_PORTS_MAX)
+    const bool one = sim.params.topology == "star";
+    if (!one && sim.params.topology != "leaf-spine")
+        throw Misuse("topology '{}': EDM wants star or leaf-spine", sim.params.topology);
+    leaf_count = static_cast<std::uint16_t>(one ? 1 : sim.params.leaves);
+    leaf_hosts = static_cast<std::uint16_t>(sim.hosts.size() / leaf_count);
+    if (sim.hosts.size() + (leaf_count > 1 ? leaf_count : 0) > EDM_PORTS_MAX)
         throw Misuse("hosts {}: EDM has at most {} ports", sim.hosts.size(), EDM_PORTS_MAX);
+    if (leaf_count > 1 && sim.params.message.matcher == "pim")
+        throw Misuse("edm-matcher pim: the paper's has one switch, so it wants star");
+    if (sim.params.fabric_gbps > 0 && sim.params.fabric_gbps != sim.params.host_gbps)
+        throw Misuse("fabric-gbps {}: blocks are cut through, so all links have the hosts' rate",
+                     sim.params.fabric_gbps);
     const edm_block_head request{EDM_RREQ, 0, 0, 0, 1, 0};
     request_bytes = block_bytes * edm_block_count(&line, &request);
     delays();
-    center = std::make_unique<EdmSwitch>(*this);
+    build();
+    if (sim.params.message.frame_load > 0)
+        frames = std::make_unique<EdmFrames>(*this);
+}
+
+void EdmRack::build() {
+    for (std::uint16_t number = 0; number < leaf_count; number++)
+        leaves.emplace_back(*this, number);
     for (std::uint16_t port = 0; port < sim.hosts.size(); port++)
         hosts.emplace_back(*this, port);
     for (std::uint16_t port = 0; port < sim.hosts.size(); port++) {
-        BlockPort& to = center->down.emplace_back(sim, block, down, hosts[port]);
-        to.listen(*center, port, sim.params.message.egress_blocks * block_bytes);
+        EdmLeaf& leaf = leaves[port / leaf_hosts];
+        BlockPort& to = leaf.down.emplace_back(sim, block, down, hosts[port]);
+        to.listen(leaf, port, sim.params.message.egress_blocks * block_bytes);
     }
-    if (sim.params.message.frame_load > 0)
-        frames = std::make_unique<EdmFrames>(*this);
+    if (leaf_count == 1)
+        return;
+    for (std::uint32_t number = 0; number < sim.params.spines; number++) {
+        EdmSpine& spine = spines.emplace_back(*this);
+        spine.down.resize(leaf_count);
+    }
+    for (EdmSpine& spine : spines) {
+        for (std::uint16_t number = 0; number < leaf_count; number++) {
+            for (std::uint32_t link = 0; link < sim.params.links_per_spine; link++) {
+                leaves[number].up.add(*this, across, spine);
+                spine.down[number].add(*this, back, leaves[number].above);
+            }
+        }
+    }
 }
 
 EdmRack::~EdmRack() = default;
@@ -114,6 +143,17 @@ void EdmRack::delays() {
     // Frames pass MAC and PCS as in a switch without EDM, and are stored and forwarded.
     up.of[static_cast<std::size_t>(Kind::edm_frame)] = budget_raw.link() + budget_raw.forward;
     down.of[static_cast<std::size_t>(Kind::edm_frame)] = budget_raw.link();
+    // A spine identifies and forwards, as a switch does data. A leaf takes a spine's packets as it
+    // takes a host's.
+    for (const Kind kind : {Kind::edm_note, Kind::edm_grant, Kind::edm_request, Kind::edm_taken}) {
+        set(across, kind, switch_data);
+        set(back, kind, demand);
+    }
+    set(across, Kind::edm_data, switch_data);
+    set(back, Kind::edm_data, switch_data);
+    across.of[static_cast<std::size_t>(Kind::edm_frame)] = budget_raw.link() + budget_raw.forward;
+    back.of[static_cast<std::size_t>(Kind::edm_frame)] = budget_raw.link() + budget_raw.forward;
+    across.cut_through = back.cut_through = true;
 }
 
 std::uint32_t EdmRack::data_bytes(bool read, std::uint32_t bytes) const {
@@ -166,7 +206,8 @@ void EdmRack::submit(std::uint32_t message) {
 }
 
 void EdmRack::check(bool idle) const {
-    center->check();
+    for (const EdmLeaf& leaf : leaves)
+        leaf.check();
     for (const EdmHost& host : hosts)
         host.check();
     require(!idle || free_.size() == ops_.size(), "EDM: an operation is left");
@@ -174,18 +215,35 @@ void EdmRack::check(bool idle) const {
 
 std::uint64_t EdmRack::egress_peak_bytes() const {
     std::uint64_t peak = 0;
-    for (const BlockPort& port : center->down)
-        peak = std::max(peak, port.peak_bytes());
+    for (const EdmLeaf& leaf : leaves) {
+        for (const BlockPort& port : leaf.down)
+            peak = std::max(peak, port.peak_bytes());
+    }
     return peak;
 }
 
 std::vector<std::pair<std::string, std::uint64_t>> EdmRack::counts() const {
     Time wait = 0;
-    for (const BlockPort& port : center->down)
-        wait = std::max(wait, port.frame_wait_max());
+    std::uint64_t grants = 0, offers = 0, peak = 0;
+    for (const EdmLeaf& leaf : leaves) {
+        for (const BlockPort& port : leaf.down)
+            wait = std::max(wait, port.frame_wait_max());
+        for (const BlockPort& port : leaf.up.links)
+            peak = std::max(peak, port.peak_bytes());
+        grants += leaf.grants;
+        offers += leaf.offers;
+    }
+    for (const EdmSpine& spine : spines) {
+        for (const EdmLinks& links : spine.down) {
+            for (const BlockPort& port : links.links)
+                peak = std::max(peak, port.peak_bytes());
+        }
+    }
     for (const EdmHost& host : hosts)
         wait = std::max(wait, host.nic.frame_wait_max());
-    return {{"grants", center->grants},
+    return {{"grants", grants},
+            {"offers", offers},
+            {"fabric_peak_bytes", peak},
             {"frames_sent", frames ? frames->sent : 0},
             {"frames_received", frames ? frames->received : 0},
             {"frame_wait_max_ps", wait}};
@@ -194,7 +252,9 @@ std::vector<std::pair<std::string, std::uint64_t>> EdmRack::counts() const {
 // ---- host ----
 
 EdmHost::EdmHost(EdmRack& rack, std::uint16_t port)
-    : nic(rack.sim, rack.block, rack.up, *rack.center), rack_(rack), port_(port) {
+    : nic(rack.sim, rack.block, rack.up, rack.leaves[port / rack.leaf_hosts]),
+      rack_(rack),
+      port_(port) {
     const MessageParams& params = rack.sim.params.message;
     edm_host_config config{};
     config.link.join_ns = 1;
@@ -360,7 +420,7 @@ void EdmHost::act(const edm_host_action& action) {
             const edm_item& item = action.items[n];
             require(item.type == EDM_WRITE && item.size && !item.granted,
                     "EDM: a host tells more than a demand");
-            Packet* note = rack_.packet(Kind::edm_note, port_, port_, block_bytes);
+            Packet* note = rack_.packet(Kind::edm_note, port_, item.peer, block_bytes);
             note->seq = item.id;
             note->rank = item.size;
             note->path = item.peer;
@@ -382,7 +442,7 @@ void EdmHost::act(const edm_host_action& action) {
 
 void EdmHost::ask(const edm_host_action& action) {
     require(!action.unscheduled, "EDM: a host without a scheduler");
-    Packet* request = rack_.packet(Kind::edm_request, port_, action.peer, rack_.request_bytes);
+    Packet* request = rack_.packet(Kind::edm_request, port_, port_, rack_.request_bytes);
     request->seq = action.message.item.id;
     request->rank = action.message.item.size;
     request->path = action.peer;
@@ -414,47 +474,105 @@ void EdmHost::check() const {
     require(early_.size() < core_.config.link.slots, "EDM: grants wait for requests");
 }
 
-// ---- switch ----
+// ---- links between switches ----
 
-EdmSwitch::EdmSwitch(EdmRack& rack) : rack_(rack) {
-    const MessageParams& params = rack.sim.params.message;
-    edm_match_config config{};
-    config.demand.ports = static_cast<u16>(rack.sim.hosts.size());
-    config.demand.slots = static_cast<u16>(params.slots);
-    config.demand.active_max = static_cast<u8>(params.active_max);
-    config.demand.policy = params.policy == "fcfs" ? EDM_FCFS : EDM_SRPT;
-    config.demand.in_order = params.in_order;
-    config.demand.turn_ns = params.chunk_bytes / block_bytes * rack.block;
-    config.demand.lease_ns = EDM_NEVER;
-    config.chunk_bytes = params.chunk_bytes;
-    config.unit_bytes = params.unit_bytes;
-    config.age_ns = static_cast<u64>(params.age_us * us);
-    config.egress_bytes_max = params.egress_blocks * block_bytes;
-    config.share_bytes = 1U << 30;
-    config.share_permille = 1000;
-    if (!edm_match_config_is_valid(&config))
-        throw Misuse("EDM refuses its parameters: edm-chunk-bytes is a multiple of "
-                     "edm-unit-bytes, edm-active is 1 to {}",
-                     EDM_ACTIVE_MAX);
-    memory_.resize(words(edm_match_bytes(&config)));
-    edm_match_init(&match_, &config, memory_.data());
-    for (u16 port = 0; port < config.demand.ports; port++)
-        edm_match_follow(&match_, 0, port, (rack.block << 24) / block_bytes);
-    request_.resize(std::size_t{config.demand.ports} * params.slots);
-    pim_cycle_ = static_cast<Time>(params.pim_cycle_ns * ns);
-    if (params.matcher == "pim") {
-        pim_ = std::make_unique<edm_pim>();
-        edm_pim_init(pim_.get(), &match_);
+BlockPort& EdmLinks::add(EdmRack& rack, const BlockPort::Delays& delays, Handler& peer) {
+    return links.emplace_back(rack.sim, rack.block, delays, peer);
+}
+
+void EdmLinks::send(Packet* packet, BlockLane lane) {
+    std::size_t best = next_;
+    Time least = never;
+    for (std::size_t tried = 0; tried < links.size() && least; tried++) {
+        const std::size_t at = (next_ + tried) % links.size();
+        const Time backlog = links[at].backlog();
+        if (backlog < least) {
+            least = backlog;
+            best = at;
+        }
+    }
+    next_ = (best + 1) % links.size();
+    links[best].send(packet, lane);
+}
+
+void EdmSpine::fire(std::uint64_t arg) {
+    Packet* packet = reinterpret_cast<Packet*>(arg);
+    if (packet->kind != Kind::edm_data && BlockPort::is_late(rack_.sim, packet, *this))
+        return;
+    rack_.sim.on_wire--;
+    down[packet->dst / rack_.leaf_hosts].send(packet, EdmLeaf::lane_of(*packet));
+}
+
+// ---- leaf ----
+
+BlockLane EdmLeaf::lane_of(const Packet& packet) {
+    switch (packet.kind) {
+    case Kind::edm_data:
+        return BlockLane::data;
+    case Kind::edm_frame:
+        return BlockLane::frame;
+    case Kind::edm_request:
+        return BlockLane::request;
+    default:
+        return BlockLane::control;
     }
 }
 
-void EdmSwitch::egress(std::uint32_t port, std::uint32_t bytes) {
-    edm_match_egress(&match_, static_cast<u16>(port), bytes);
+EdmLeaf::EdmLeaf(EdmRack& rack, std::uint16_t number) : rack_(rack) {
+    const MessageParams& params = rack.sim.params.message;
+    edm_leaf_config config{};
+    const auto hosts = static_cast<u16>(rack.sim.hosts.size());
+    config.leaves = rack.leaf_count;
+    config.leaf = number;
+    config.hosts = rack.leaf_hosts;
+    config.window_bytes = std::max(params.window_bytes, params.chunk_bytes);
+    config.match.demand.ports = static_cast<u16>(hosts + (config.leaves > 1 ? config.leaves : 0));
+    config.match.demand.slots = static_cast<u16>(params.slots);
+    config.match.demand.active_max = static_cast<u8>(params.active_max);
+    config.match.demand.policy = params.policy == "fcfs" ? EDM_FCFS : EDM_SRPT;
+    config.match.demand.in_order = params.in_order;
+    config.match.demand.turn_ns = params.chunk_bytes / block_bytes * rack.block;
+    config.match.demand.lease_ns = EDM_NEVER;
+    config.match.chunk_bytes = params.chunk_bytes;
+    config.match.unit_bytes = params.unit_bytes;
+    config.match.age_ns = static_cast<u64>(params.age_us * us);
+    config.match.egress_bytes_max = params.egress_blocks * block_bytes;
+    config.match.share_bytes = 1U << 30;
+    config.match.share_permille = 1000;
+    if (!edm_leaf_config_is_valid(&config))
+        throw Misuse("EDM refuses its parameters: edm-chunk-bytes is a multiple of "
+                     "edm-unit-bytes, edm-active is 1 to {}, edm-slots at least a leaf's hosts",
+                     EDM_ACTIVE_MAX);
+    memory_.resize(words(edm_leaf_bytes(&config)));
+    edm_leaf_init(&core_, &config, memory_.data());
+    const u64 byte_q24 = (rack.block << 24) / block_bytes;
+    const u32 links = rack.sim.params.spines * rack.sim.params.links_per_spine;
+    for (u16 port = 0; port < config.match.demand.ports; port++)
+        edm_match_follow(&core_.match, 0, port, port < hosts ? byte_q24 : byte_q24 / links);
+    request_.resize(std::size_t{hosts} * params.slots);
+    pim_cycle_ = static_cast<Time>(params.pim_cycle_ns * ns);
+    if (params.matcher == "pim") {
+        pim_ = std::make_unique<edm_pim>();
+        edm_pim_init(pim_.get(), &core_.match);
+    }
+    above.leaf = this;
+}
+
+void EdmLeaf::egress(std::uint32_t port, std::uint32_t bytes) {
+    edm_match_egress(&core_.match, static_cast<u16>(port), bytes);
     if (!wake_at_ || wake_at_ > rack_.sim.now())
         rack_.sim.events.after(0, *this, 0);
 }
 
-void EdmSwitch::fire(std::uint64_t arg) {
+// To a host of this leaf, or to the leaf that has it.
+void EdmLeaf::forward(Packet* packet, BlockLane lane) {
+    if (has(packet->dst))
+        down[packet->dst % core_.config.hosts].send(packet, lane);
+    else
+        up.send(packet, lane);
+}
+
+void EdmLeaf::fire(std::uint64_t arg) {
     Packet* packet = reinterpret_cast<Packet*>(arg);
     if (!packet) {
         if (rack_.sim.now() >= wake_at_)
@@ -465,15 +583,36 @@ void EdmSwitch::fire(std::uint64_t arg) {
     if (packet->kind != Kind::edm_data && BlockPort::is_late(rack_.sim, packet, *this))
         return;
     rack_.sim.on_wire--;
-    if (packet->kind == Kind::edm_data)
-        down[packet->dst].send(packet, BlockLane::data);
-    else if (packet->kind == Kind::edm_frame)
-        down[packet->dst].send(packet, BlockLane::frame);
+    if (packet->kind == Kind::edm_data || packet->kind == Kind::edm_frame || !has(packet->dst))
+        forward(packet, lane_of(*packet));
     else
         announce(packet);
 }
 
-void EdmSwitch::announce(Packet* packet) {
+void EdmLeaf::Above::fire(std::uint64_t arg) {
+    Packet* packet = reinterpret_cast<Packet*>(arg);
+    if (packet->kind != Kind::edm_data && BlockPort::is_late(leaf->rack_.sim, packet, *this))
+        return;
+    leaf->rack_.sim.on_wire--;
+    switch (packet->kind) {
+    case Kind::edm_note:
+        leaf->announce(packet);
+        break;
+    case Kind::edm_grant:
+    case Kind::edm_request:
+        leaf->offer(packet);
+        break;
+    case Kind::edm_taken:
+        edm_leaf_taken(&leaf->core_, static_cast<u16>(packet->src), packet->rank, packet->seq);
+        leaf->rack_.sim.pool.give(packet);
+        leaf->match();
+        break;
+    default:
+        leaf->forward(packet, lane_of(*packet));
+    }
+}
+
+void EdmLeaf::announce(Packet* packet) {
     const bool read = packet->subflow == EDM_READ;
     const auto port = static_cast<u16>(packet->src), peer = static_cast<u16>(packet->path);
     edm_announcement a{};
@@ -483,7 +622,7 @@ void EdmSwitch::announce(Packet* packet) {
     a.destination = read ? port : peer;
     a.type = packet->subflow;
     edm_demand* demand;
-    const auto verdict = edm_match_announce(&match_, rack_.now(), &a, &demand);
+    const auto verdict = edm_match_announce(&core_.match, rack_.now(), &a, &demand);
     require(verdict == EDM_DEMAND_NEW, "EDM: the switch refuses a demand");
     if (read)
         request_[port * rack_.sim.params.message.slots + a.id % rack_.sim.params.message.slots] =
@@ -493,14 +632,32 @@ void EdmSwitch::announce(Packet* packet) {
     pim_ ? tick() : match();
 }
 
-void EdmSwitch::match() {
-    edm_booking booking;
-    while (edm_match_next(&match_, rack_.now(), &booking))
-        book(booking);
+// Another leaf offers to a host of this one.
+void EdmLeaf::offer(Packet* packet) {
+    edm_offer one{};
+    one.id = static_cast<u32>(packet->seq);
+    one.bytes = packet->rank;
+    one.end = static_cast<u32>(packet->ack);
+    one.beyond = packet->tunnel - one.end;
+    one.source = static_cast<u16>(packet->dst);
+    one.destination = static_cast<u16>(packet->path);
+    one.type = packet->subflow == EDM_ANSWER ? EDM_READ : EDM_WRITE;
+    if (packet->kind == Kind::edm_request)
+        one.request = packet;
+    else
+        rack_.sim.pool.give(packet);
+    require(edm_leaf_offer(&core_, rack_.now(), &one), "EDM: a leaf has too many offers");
+    match();
+}
+
+void EdmLeaf::match() {
+    edm_leaf_action action;
+    while (edm_leaf_next(&core_, rack_.now(), &action))
+        act(action);
     // Nothing waits: no port has to be looked at when it becomes idle.
-    if (!match_.demands.queued)
+    if (!core_.match.demands.queued)
         return;
-    const u64 deadline = edm_match_deadline_ns(&match_);
+    const u64 deadline = edm_match_deadline_ns(&core_.match);
     if (deadline == EDM_NEVER)
         return;
     const Time when = deadline - us;
@@ -511,58 +668,70 @@ void EdmSwitch::match() {
 }
 
 // A cycle of the matcher's clock, as long as something waits.
-void EdmSwitch::tick() {
+void EdmLeaf::tick() {
     const Time now = rack_.sim.now();
     if (now % pim_cycle_ == 0 && wake_at_ == never) {
+        edm_leaf_action action;
         edm_booking booking;
         edm_pim_tick(pim_.get(), rack_.now());
-        while (edm_pim_next(pim_.get(), rack_.now(), &booking))
-            book(booking);
+        while (edm_pim_next(pim_.get(), rack_.now(), &booking)) {
+            edm_leaf_booked(&core_, rack_.now(), &booking, &action);
+            act(action);
+        }
     }
-    if (wake_at_ != never || (!match_.demands.queued && !pim_->cycle))
+    if (wake_at_ != never || (!core_.match.demands.queued && !pim_->cycle))
         return;
     wake_at_ = (now / pim_cycle_ + 1) * pim_cycle_;
     rack_.sim.events.at(wake_at_, *this, 0);
 }
 
-// Tell the source of a chunk. The first chunk of a read is told by its request.
-void EdmSwitch::book(const edm_booking& booking) {
-    const edm_demand& demand = *booking.demand;
-    const bool read = demand.type == EDM_READ;
+// Tell the source of a chunk, or its leaf. The first chunk of a read is told by its request.
+void EdmLeaf::act(const edm_leaf_action& action) {
+    const edm_offer& chunk = action.chunk;
+    const bool read = chunk.type == EDM_READ;
     const std::uint32_t slots = rack_.sim.params.message.slots;
-    Packet* packet = nullptr;
-    if (read)
-        packet = std::exchange(request_[demand.destination * slots + demand.id % slots], nullptr);
-    const BlockLane lane = packet ? BlockLane::request : BlockLane::control;
+    auto* packet = static_cast<Packet*>(chunk.request);
+    if (action.demand && read)
+        packet = std::exchange(request_[chunk.destination * slots + chunk.id % slots], nullptr);
     if (packet) {
         packet->stamp = 0;
-        packet->tunnel = demand.size;
+        packet->dst = chunk.source;
     } else {
-        packet = rack_.packet(Kind::edm_grant, demand.source, demand.source, block_bytes);
-        packet->seq = demand.id;
+        packet = rack_.packet(Kind::edm_grant, chunk.source, chunk.source, block_bytes);
+        packet->seq = chunk.id;
     }
-    packet->path = demand.destination;
-    packet->rank = booking.bytes;
-    packet->ack = booking.end;
+    packet->path = chunk.destination;
+    packet->rank = chunk.bytes;
+    packet->ack = chunk.end;
+    packet->tunnel = chunk.end + chunk.beyond;
     packet->subflow = read ? EDM_ANSWER : EDM_WRITE;
-    grants++;
-    charge(booking);
-    down[demand.source].send(packet, lane);
+    (action.what == EDM_LEAF_OFFER ? offers : grants)++;
+    charge(action);
+    forward(packet, lane_of(*packet));
+    if (action.taken_by == EDM_LEAF_NONE)
+        return;
+    Packet* taken = rack_.packet(Kind::edm_taken, chunk.source, chunk.destination, block_bytes);
+    taken->rank = chunk.bytes;
+    taken->seq = action.last;
+    up.send(taken, BlockLane::control);
 }
 
 // A chunk's blocks have more than its bytes. N, G and RREQ are not charged: they are short, and the
 // egress bound counts the delay they cause. With them, ports rest while there is something to send,
 // and at a wire load of 0.9 mean slowdowns are 1.30 in place of 1.21.
-void EdmSwitch::charge(const edm_booking& booking) {
-    const edm_demand& demand = *booking.demand;
-    const std::uint32_t more =
-        rack_.data_bytes(demand.type == EDM_READ, booking.bytes) - booking.bytes;
-    edm_match_charge(&match_, EDM_SOURCE, demand.source, more);
-    edm_match_charge(&match_, EDM_DESTINATION, demand.destination, more);
+void EdmLeaf::charge(const edm_leaf_action& action) {
+    const edm_offer& chunk = action.chunk;
+    const std::uint32_t more = rack_.data_bytes(chunk.type == EDM_READ, chunk.bytes) - chunk.bytes;
+    const u16 destination = action.taken_by == EDM_LEAF_NONE
+                                ? chunk.destination
+                                : edm_leaf_port(&core_, action.taken_by);
+    edm_match_charge(&core_.match, EDM_SOURCE, chunk.source, more);
+    edm_match_charge(&core_.match, EDM_DESTINATION, destination, more);
 }
 
-void EdmSwitch::check() const {
-    const char* broken = edm_demand_check(&match_.demands);
+void EdmLeaf::check() const {
+    const char* broken =
+        core_.config.leaves > 1 ? edm_leaf_check(&core_) : edm_demand_check(&core_.match.demands);
     require(!broken, broken);
 }
 

@@ -2,7 +2,12 @@
 // EDM in the simulator: the cores of its hosts and its matcher (kmod/core/edm), as the modules use
 // them, joined by links of 66-bit blocks (block_port.hpp).
 //
-//   Messages -> EdmHost (edm_host) -> BlockPort -> EdmSwitch (edm_match) -> BlockPort -> EdmHost
+//   Messages -> EdmHost (edm_host) -> BlockPort -> EdmLeaf (edm_leaf) -> BlockPort -> EdmHost
+//                                                    |  ^
+//                                             BlockPort BlockPort   none if all hosts are at one
+//                                             switch
+//                                                    v  |
+//                                                   EdmSpine
 //
 //   write:  N ->, <- G, data -> -> ->            G and N are control blocks
 //   read:   RREQ ->, [ waits for its match ], RREQ ->, <- <- data: the request is the first grant
@@ -22,7 +27,7 @@
 extern "C" {
 #include "core/edm/block.h"
 #include "core/edm/host.h"
-#include "core/edm/match.h"
+#include "core/edm/leaf.h"
 #include "core/edm/pim.h"
 }
 
@@ -67,31 +72,67 @@ private:
     std::vector<Packet> early_; // grants that passed their request
 };
 
-class EdmSwitch final : public Handler, public BlockListener {
+// Equal links from one switch to another.
+class EdmLinks {
 public:
-    explicit EdmSwitch(EdmRack& rack);
+    BlockPort& add(EdmRack& rack, const BlockPort::Delays& delays, Handler& peer);
+    // By the link with the shortest queue; links that are equal take turns.
+    void send(Packet* packet, BlockLane lane);
+
+    std::deque<BlockPort> links;
+
+private:
+    std::size_t next_ = 0;
+};
+
+// The switch of a leaf, or the only one.
+class EdmLeaf final : public Handler, public BlockListener {
+public:
+    EdmLeaf(EdmRack& rack, std::uint16_t number);
 
     void fire(std::uint64_t packet) override; // arrival, or 0: the matcher's time has come
     void egress(std::uint32_t port, std::uint32_t bytes) override;
     void check() const;
+    static BlockLane lane_of(const Packet& packet);
 
     std::deque<BlockPort> down;
-    std::uint64_t grants = 0;
+    EdmLinks up;
+    // Arrivals from spines.
+    struct Above final : Handler {
+        void fire(std::uint64_t packet) override;
+        EdmLeaf* leaf;
+    } above;
+    std::uint64_t grants = 0, offers = 0;
 
 private:
+    friend Above;
+    bool has(std::uint32_t host) const { return host / core_.config.hosts == core_.config.leaf; }
+    void forward(Packet* packet, BlockLane lane);
     void announce(Packet* packet);
+    void offer(Packet* packet);
     void match();
     void tick();
-    void book(const edm_booking& booking);
-    void charge(const edm_booking& booking);
+    void act(const edm_leaf_action& action);
+    void charge(const edm_leaf_action& action);
 
     EdmRack& rack_;
     std::vector<std::uint64_t> memory_;
-    edm_match match_;
+    edm_leaf core_;
     std::unique_ptr<edm_pim> pim_;
     std::vector<Packet*> request_; // by announcer and slot: RREQ that waits for its match
     Time wake_at_ = never;
     Time pim_cycle_;
+};
+
+class EdmSpine final : public Handler {
+public:
+    explicit EdmSpine(EdmRack& rack) : rack_(rack) {}
+    void fire(std::uint64_t packet) override; // arrival
+
+    std::deque<EdmLinks> down; // by leaf
+
+private:
+    EdmRack& rack_;
 };
 
 // Ethernet frames between random hosts, beside the messages: Poisson arrivals of one size.
@@ -131,14 +172,18 @@ public:
     Sim& sim;
     Messages& messages;
     Time block;
-    BlockPort::Delays up, down;
+    BlockPort::Delays up, down, across,
+        back; // host to leaf, leaf to host, leaf to spine, spine to leaf
+    std::uint16_t leaf_hosts, leaf_count;
     std::deque<EdmHost> hosts;
-    std::unique_ptr<EdmSwitch> center;
+    std::deque<EdmLeaf> leaves;
+    std::deque<EdmSpine> spines;
     std::unique_ptr<EdmFrames> frames; // null: there are none
     std::uint32_t request_bytes;       // RREQ's blocks
 
 private:
     void delays();
+    void build();
 
     std::deque<EdmOp> ops_;
     std::vector<EdmOp*> free_;

@@ -44,6 +44,8 @@ public:
     void fire(std::uint64_t) override; // the transmission has ended
 
     Time tx(const Packet& packet) const;
+    // Bytes that wait, and one if a packet is under way.
+    std::uint64_t backlog() const { return queued_bytes_ + is_busy(); }
     bool is_busy() const { return sim_.now() < busy_until_; }
     std::uint64_t queued_bytes() const { return queued_bytes_; }
     std::size_t queued_packets() const { return heap_.size(); }

@@ -5,7 +5,7 @@
 
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "sim/params.hpp"
 
@@ -16,13 +16,14 @@ public:
     // transport: that of the lone message.
     Lone(const Params& params, const std::string& transport);
 
-    Time of(bool read, std::uint32_t bytes);
+    // far: between two leaves, else at one switch.
+    Time of(bool read, std::uint32_t bytes, bool far = false);
 
 private:
-    Time simulate(bool read, std::uint32_t bytes);
+    Time simulate(bool read, std::uint32_t bytes, bool far);
 
     Params params_;
-    std::map<std::pair<bool, std::uint32_t>, Time> known_;
+    std::map<std::tuple<bool, std::uint32_t, bool>, Time> known_;
 };
 
 } // namespace sim

@@ -55,6 +55,7 @@ struct Sample {
     Time latency;
     std::uint32_t bytes;
     bool read;
+    bool far; // between leaves
     std::uint32_t trace_line;
 };
 

@@ -31,6 +31,15 @@ void add_edm(CLI::App& app, MessageParams& m) {
         "a destination whose egress queue has more gets no grant");
     add("--edm-age-us", m.age_us, "a message that waits longer goes first");
     add("--edm-mega-bytes", m.mega_bytes, "writes up to these, together, share a message");
+    add("--edm-window-bytes", m.window_bytes,
+        "leaf-spine: of chunks that a leaf offers to a host of another, and that leaf hasn't "
+        "granted");
+    add("--edm-lease-us", m.lease_us, "edm-udp: of hosts at the scheduler and its standby");
+    add("--edm-loss-percent", m.loss_percent, "edm-udp: of datagrams that are lost");
+    add("--edm-scheduler-dies-us", m.scheduler_dies_us,
+        "edm-udp: when the first scheduler dies; 0: never");
+    add("--edm-port-down-us", m.port_down_us,
+        "edm-udp: when host 0's port goes down, for five leases; 0: never");
 }
 
 } // namespace
@@ -78,6 +87,8 @@ void check_message_options(const Params& params) {
         throw Misuse("edm-matcher '{}' is none of event, pim", m.matcher);
     if (m.pim_cycle_ns < 0.001 || m.age_us < 0 || m.frame_load < 0)
         throw Misuse("edm-pim-cycle-ns is at least 0.001, edm-age-us and frame-load 0");
+    if (m.loss_percent < 0 || m.loss_percent > 50 || m.scheduler_dies_us < 0 || m.port_down_us < 0)
+        throw Misuse("edm-loss-percent is from 0 to 50, times of failures are 0 or more");
     if (m.frame_bytes < 64 || m.frame_bytes > 9216)
         throw Misuse("frame-bytes is from 64 to 9216");
 }

@@ -60,8 +60,8 @@ std::vector<Class> classes(const Params& params, const std::vector<Sample>& samp
     Lone own(params, params.transport), edm(params, "edm");
     for (const Sample& sample : samples) {
         const auto latency = static_cast<double>(sample.latency);
-        const auto alone = static_cast<double>(own.of(sample.read, sample.bytes));
-        const auto ideal = static_cast<double>(edm.of(sample.read, sample.bytes));
+        const auto alone = static_cast<double>(own.of(sample.read, sample.bytes, sample.far));
+        const auto ideal = static_cast<double>(edm.of(sample.read, sample.bytes, sample.far));
         for (Class* one : {&result[sample.read ? 0 : 1], &result[2]}) {
             one->ns.push_back(latency / 1000);
             one->slowdown.push_back(latency / alone);
@@ -139,11 +139,11 @@ void write_messages_csv(const Params& params, const std::vector<Sample>& samples
     File out(file);
     out.write("id,type,bytes,ns,slowdown\n");
     for (const Sample& sample : samples)
-        out.write(fmt::format("{},{},{},{:.3f},{:.4f}\n", sample.trace_line,
-                              sample.read ? "read" : "write", sample.bytes,
-                              static_cast<double>(sample.latency) / 1000,
-                              static_cast<double>(sample.latency) /
-                                  static_cast<double>(own.of(sample.read, sample.bytes))));
+        out.write(fmt::format(
+            "{},{},{},{:.3f},{:.4f}\n", sample.trace_line, sample.read ? "read" : "write",
+            sample.bytes, static_cast<double>(sample.latency) / 1000,
+            static_cast<double>(sample.latency) /
+                static_cast<double>(own.of(sample.read, sample.bytes, sample.far))));
     out.close();
 }
 

@@ -3,6 +3,7 @@
 
 #include "sim/message/message.hpp"
 #include "sim/message/trace_csv.hpp"
+#include "sim/network.hpp"
 #include "support/failure.hpp"
 
 namespace sim {
@@ -47,6 +48,8 @@ Wire Messages::wire_of(const std::string& transport) const {
     params.message.trace.clear();
     params.message.memory_hosts = 0;
     params.message.frame_load = 0;
+    params.message.loss_percent = 0;
+    params.message.scheduler_dies_us = params.message.port_down_us = 0;
     Sim other(message_params(params));
     return Messages(other).mean_wire();
 }
@@ -172,7 +175,10 @@ void Messages::finished(std::uint32_t index) {
     last_latency_ = sim_.now() - message.issued;
     if (message.measured) {
         measured_left_--;
-        samples_.push_back({last_latency_, message.bytes, message.read, message.trace_line});
+        samples_.push_back(
+            {last_latency_, message.bytes, message.read,
+             sim_.network->tor_of(message.requester) != sim_.network->tor_of(message.memory),
+             message.trace_line});
     }
     if (sim_.now() > window_start_ && issued_ > warmup_ && issued_ < warmup_ + wanted_)
         goodput_bytes_ += message.bytes;

@@ -2,6 +2,7 @@
 #include "sim/message/stream.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/message/budget.hpp"
 #include "sim/network.hpp"
@@ -27,20 +28,28 @@ Params stream_params(Params params) {
     const bool trims = params.transport == "eqds" || params.transport == "ndp";
     const std::string& stack = params.message.stack;
     const Budget& budget = budget_of(!stack.empty() ? stack : trims ? "raw" : "tcp");
-    params.hop_us = params.host_hop_us = static_cast<double>(budget.one_way()) / 2 / us;
+    params.host_hop_us = static_cast<double>(budget.one_way()) / 2 / us;
+    params.hop_us = static_cast<double>(budget.hop()) / us;
     params.ethernet = true;
+    // Windows and marks are for the longest way.
+    auto scaled = [&](double packets) {
+        const Time far = params.topology == "leaf-spine" ? 2 * budget.hop() : 0;
+        return std::ceil(packets * static_cast<double>(budget.one_way() + far) /
+                         static_cast<double>(budget.one_way()));
+    };
+    const auto window = static_cast<std::uint32_t>(scaled(16));
     if (trims) {
         use<std::string>(params.queue, usual.queue, "trim");
         use(params.queue_packets, usual.queue_packets, 16.0);
-        use(params.eqds_window, usual.eqds_window, 16u);
-        use(params.ndp_window, usual.ndp_window, 16u);
+        use(params.eqds_window, usual.eqds_window, window);
+        use(params.ndp_window, usual.ndp_window, window);
         use(params.pull_rate, usual.pull_rate, 0.97); // a link also carries preambles and gaps
         return params;
     }
     // Windows from the start at which a link is busy for a round trip. Marks as DCTCP's paper has
     // them, at a seventh of the bandwidth-delay product.
-    use(params.initial_window, usual.initial_window, 64u);
-    use(params.mark_packets, usual.mark_packets, 8.0);
+    use(params.initial_window, usual.initial_window, 4 * window);
+    use(params.mark_packets, usual.mark_packets, scaled(8));
     use(params.header_bytes, usual.header_bytes, ack_bytes);
     use(params.rto_min_us, usual.rto_min_us, params.message.rto_us);
     use(params.rto_initial_us, usual.rto_initial_us, params.message.rto_us);

@@ -461,7 +461,7 @@ static void client_receive_error(struct rmem_client *c, struct rmem_op *op, u64 
 	 * address. The answer to OPEN tells. Until then the operations keep their ids.
 	 */
 	case RMEM_NO_SESSION:
-		rmem_client_renew(c, now_ns);
+		rmem_client_unknown(c, now_ns);
 		break;
 	case RMEM_STALE: /* of an id that is outstanding: this client was rolled back */
 		rmem_client_reopen(c, now_ns, 0);
@@ -498,6 +498,12 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 		c->count.bad++;
 		return;
 	}
+	if (head->clear && head->type == (RMEM_CLOSE | RMEM_RESPONSE)) {
+		rmem_client_receive_notice(c, now_ns, head, rx);
+		if (rx->accepted)
+			client_heard(c, now_ns);
+		return;
+	}
 	if ((c->state != RMEM_CHANNEL_OPEN && !before) || c->closing) {
 		if (rmem_client_receive_own(c, now_ns, head, payload, damaged, rx))
 			client_heard(c, now_ns);
@@ -527,6 +533,13 @@ void rmem_client_receive(struct rmem_client *c, u64 now_ns, const struct rmem_he
 }
 
 /* ---- time ---- */
+
+/* Renewed, a sealed session has other keys. */
+static void client_expire_keys(struct rmem_client *c, u64 now_ns)
+{
+	if (c->config.cipher && now_ns >= c->opened_ns + RMEM_REKEY_NS)
+		rmem_client_renew(c, now_ns);
+}
 
 static void client_expire_own(struct rmem_client *c, u64 now_ns)
 {
@@ -654,6 +667,7 @@ struct rmem_op *rmem_client_expire(struct rmem_client *c, u64 now_ns,
 		*result = RMEM_CLIENT_LOST;
 		return rmem_op_end_all(c);
 	}
+	client_expire_keys(c, now_ns);
 	client_expire_own(c, now_ns);
 	client_find_lost(c, now_ns);
 	/* Before the next: an op that was delayed can have parts that are late. */
@@ -691,6 +705,8 @@ u64 rmem_client_deadline(const struct rmem_client *c)
 		at_ns = base_min(at_ns, c->pace_ns);
 	if (c->fail_ns)
 		at_ns = base_min(at_ns, c->fail_ns);
+	if (c->config.cipher && c->state == RMEM_CHANNEL_OPEN && !c->closing)
+		at_ns = base_min(at_ns, c->opened_ns + RMEM_REKEY_NS);
 	return at_ns == NEVER_NS ? 0 : at_ns;
 }
 

@@ -33,6 +33,7 @@
 #include "core/rmem/client/rtt.h"
 #include "core/rmem/client/seq.h"
 #include "core/rmem/client/window.h"
+#include "core/rmem/seal.h"
 #include "core/rmem/wire.h"
 
 #define RMEM_OP_BYTES_MAX RMEM_READ_BYTES_MAX
@@ -189,7 +190,14 @@ struct rmem_client_config {
 	u64 seed;	   /* random: first nonce, and jitter */
 	u8 waiter;	   /* of this channel in iwnd; below RMEM_WAITERS */
 	bool lossless;	   /* the path has credit of its own (room below): neither cwnd nor iwnd */
+	const struct rmem_cipher *cipher; /* RMEM_SEALED; used under the channel's lock */
 };
+
+/*
+ * How long a sealed session has the same keys. As a datagram takes a hundred nanoseconds at least,
+ * fewer than 2^36 of them are sealed with one.
+ */
+#define RMEM_REKEY_NS (3600 * BASE_NSEC_PER_SEC)
 
 enum rmem_client_state {
 	RMEM_CHANNEL_CLOSED,
@@ -228,12 +236,13 @@ struct rmem_client_tx {
 			       /* their name, which are the op's */
 	union {
 		struct rmem_open open;
+		struct rmem_open_sealed open_sealed;
 		struct rmem_alloc alloc;
 		struct rmem_range range;
 		struct rmem_operands operands;
 		struct rmem_put put;
 		struct rmem_copy copy;
-		u8 payload[sizeof(struct rmem_operands)];
+		u8 payload[sizeof(struct rmem_open_sealed)];
 	};
 };
 
@@ -270,11 +279,16 @@ struct rmem_client {
 	bool closes; /* as soon as the OPEN under way is answered */
 	bool abandons; /* the session has to end: an ALLOC, or its undoing FREE, was given up */
 	bool was_renewed; /* by the last OPEN, so that its end needs no pause */
+	bool has_pair; /* RMEM_SEALED: the two below are those of the OPEN under way */
+	u8 secret[RMEM_X25519_BYTES], public_key[RMEM_X25519_BYTES];
+	struct rmem_seal_keys keys;	   /* of session, */
+	struct rmem_seal_keys keys_before; /* and of renews */
 	u64 renews;    /* the session that OPEN names, or named: answers in it still count; or 0 */
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
 	u32 silent; /* timeouts in a row without any sign of the node */
 	u64 rto_ns, rng;
 	u64 opened_ns, heard_ns, progress_ns, fail_ns, pace_ns;
+	u64 unknown_ns; /* when the node last said so and the session was renewed; 0: never */
 	struct rmem_op_list waiting; /* never sent, oldest first */
 	struct rmem_op_list again;   /* to be sent again, before those */
 	struct rmem_op_list partly;  /* the same, but with parts that fly; before all others */
@@ -378,6 +392,18 @@ u32 rmem_client_row(const struct rmem_client *c, const struct rmem_client_tx *tx
 /* The message couldn't be sent (no memory): its part will go again soon. */
 void rmem_client_unsent(struct rmem_client *c, const struct rmem_client_tx *tx, u64 now_ns);
 
+/*
+ * The key that opens a sealed datagram of that session (seal.h), or NULL: it isn't the channel's.
+ * keys.from_client seals the channel's own; an OPEN is sent in the clear (head.clear).
+ */
+static inline const struct rmem_seal_key *rmem_client_opening_key(const struct rmem_client *c,
+								  u64 session)
+{
+	if (session && session == c->session)
+		return &c->keys.from_node;
+	return session && session == c->renews ? &c->keys_before.from_node : NULL;
+}
+
 /* The meaning of a received message. */
 struct rmem_client_rx {
 	bool accepted;	    /* else: not for us any more; ignore */
@@ -437,6 +463,15 @@ u64 rmem_client_deadline(const struct rmem_client *c);
  * this one from now on are safe, because they are sent after that.
  */
 void rmem_client_cancel(struct rmem_client *c, struct rmem_op *op, u64 now_ns);
+
+/*
+ * The oldest op that was never sent, or NULL; its next is the one after. If it's cancelled, no copy
+ * of it comes late.
+ */
+static inline struct rmem_op *rmem_client_never_sent(const struct rmem_client *c)
+{
+	return c->waiting.head;
+}
 
 /*
  * Take every op back, linked; they count as cancelled and late answers are ignored. Copies of

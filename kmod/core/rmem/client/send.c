@@ -62,10 +62,26 @@ static bool send_admit(struct rmem_client *c, struct rmem_op *op, u64 now_ns, u3
 	return false;
 }
 
+/* The key pair of a sealed session's OPEN. False: not now. */
+static bool send_has_pair(struct rmem_client *c)
+{
+	const struct rmem_cipher *cipher = c->config.cipher;
+
+	if (!cipher || c->closing || c->has_pair)
+		return true;
+	c->has_pair = cipher->generate(cipher->of, c->secret, c->public_key);
+	return c->has_pair;
+}
+
 static bool send_next_own(struct rmem_client *c, u64 now_ns, struct rmem_client_tx *tx)
 {
 	if (!c->own_due)
 		return false;
+	if (!send_has_pair(c)) {
+		c->own_due = false;
+		c->own_deadline_ns = now_ns + OWN_NS_MIN;
+		return false;
+	}
 	c->own_due = false;
 	c->own_deadline_ns = now_ns + base_max(c->rto_ns, OWN_NS_MIN);
 	c->own_sent_ns = now_ns;
@@ -92,6 +108,12 @@ static bool send_next_own(struct rmem_client *c, u64 now_ns, struct rmem_client_
 	tx->open.integrity = c->config.integrity;
 	base_store_le16(&tx->open.datagram_bytes, (u16)c->config.datagram_bytes);
 	tx->payload_bytes = sizeof(tx->open);
+	if (c->config.cipher) {
+		tx->head.clear = true;
+		tx->head.len = sizeof(tx->open_sealed);
+		base_copy(tx->open_sealed.key, c->public_key, sizeof(tx->open_sealed.key));
+		tx->payload_bytes = sizeof(tx->open_sealed);
+	}
 	return true;
 }
 
@@ -116,7 +138,7 @@ static void send_put(struct rmem_client_tx *tx, const struct rmem_op_put *put)
 
 static void send_payload(struct rmem_client_tx *tx, const struct rmem_op *op)
 {
-	base_zero(tx->payload, sizeof(tx->payload));
+	base_zero(tx->payload, sizeof(tx->operands));
 	if (op->type == RMEM_ATOMIC) {
 		send_atomic(tx, &op->atomic);
 		return;
@@ -160,6 +182,7 @@ static void send_build(const struct rmem_client *c, struct rmem_client_tx *tx, s
 	head->integrity = c->config.integrity;
 	head->status = 0;
 	head->more = false;
+	head->clear = false;
 	head->attempt = op->attempt;
 	head->space = c->config.space;
 	head->session = c->session;

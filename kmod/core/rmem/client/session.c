@@ -20,12 +20,31 @@
 
 /* Delay of the next OPEN: after a session lost before use; after a refusal, first and most. */
 #define REOPEN_NS	   (50 * BASE_NSEC_PER_MSEC)
+/* From one answer that the session is unknown to the next that counts, if it was known. */
+#define UNKNOWN_NS	   (50 * BASE_NSEC_PER_MSEC)
 #define OPEN_BUSY_NS_FIRST (10 * BASE_NSEC_PER_MSEC)
 #define OPEN_NS_MAX	   BASE_NSEC_PER_SEC
+
+/* The keys of a sealed session go with it. */
+static void session_forget_keys(struct rmem_client *c)
+{
+	if (!c->config.cipher)
+		return;
+	rmem_seal_wipe(c->secret, sizeof(c->secret));
+	rmem_seal_wipe(&c->keys, sizeof(c->keys));
+	rmem_seal_wipe(&c->keys_before, sizeof(c->keys_before));
+	c->has_pair = false;
+}
 
 /* renews: a session, or 0 */
 static void session_begin_open(struct rmem_client *c, u64 renews)
 {
+	struct rmem_seal_keys before = c->keys;
+
+	session_forget_keys(c);
+	if (renews)
+		c->keys_before = before;
+	rmem_seal_wipe(&before, sizeof(before));
 	c->state = RMEM_CHANNEL_OPENING;
 	c->session = 0;
 	c->renews = renews;
@@ -70,6 +89,19 @@ void rmem_client_renew(struct rmem_client *c, u64 now_ns)
 		rmem_client_reopen(c, now_ns, c->abandons ? 0 : c->session);
 }
 
+void rmem_client_unknown(struct rmem_client *c, u64 now_ns)
+{
+	/* If the session has ended since, requests that go again are answered so again. */
+	if (c->was_renewed && c->unknown_ns && now_ns < c->unknown_ns + UNKNOWN_NS) {
+		c->count.ignored++;
+		return;
+	}
+	if (c->state != RMEM_CHANNEL_OPEN || c->closing)
+		return;
+	c->unknown_ns = now_ns;
+	rmem_client_renew(c, now_ns);
+}
+
 struct rmem_op *rmem_client_lose_ids(struct rmem_client *c)
 {
 	struct rmem_op *op = rmem_op_end_all(c);
@@ -101,6 +133,7 @@ void rmem_client_lose(struct rmem_client *c, struct rmem_client_rx *rx)
 	c->session = 0;
 	c->closing = false;
 	c->own_due = false;
+	session_forget_keys(c);
 	rx->accepted = true;
 	rx->finished = rmem_op_end_all(c);
 	rx->result = RMEM_CLIENT_LOST;
@@ -148,11 +181,41 @@ static void session_closed(struct rmem_client *c, struct rmem_client_rx *rx)
 	c->closing = false;
 	c->own_due = false;
 	c->session = 0;
+	session_forget_keys(c);
+}
+
+/* The keys of the session that the answer to OPEN names. False: the node's key is no such. */
+static bool session_agree(struct rmem_client *c, const struct rmem_head *head,
+			  const struct rmem_opened_sealed *opened)
+{
+	const struct rmem_cipher *cipher = c->config.cipher;
+	struct rmem_keying keying;
+	bool agreed;
+
+	if (!c->has_pair)
+		return false;
+	base_copy(keying.client_key, c->public_key, sizeof(keying.client_key));
+	base_copy(keying.node_key, opened->key, sizeof(keying.node_key));
+	base_copy(keying.client, c->config.client, sizeof(keying.client));
+	base_store_le64(&keying.nonce, head->id);
+	base_store_le64(&keying.renews, c->renews);
+	base_store_le64(&keying.session, head->session);
+	base_store_le64(&keying.boot, head->boot);
+	base_store_le32(&keying.space, head->space);
+	agreed = cipher->agree(cipher->of, c->secret, opened->key, keying.shared) &&
+		 rmem_seal_derive(cipher, &c->config.key, &keying, &c->keys);
+	rmem_seal_wipe(&keying, sizeof(keying));
+	if (agreed) {
+		c->has_pair = false;
+		rmem_seal_wipe(c->secret, sizeof(c->secret));
+	}
+	return agreed;
 }
 
 static void session_opened(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			   const void *payload, struct rmem_client_rx *rx)
 {
+	struct rmem_opened_sealed sealed;
 	struct rmem_opened opened;
 	u32 piece, page;
 
@@ -179,11 +242,13 @@ static void session_opened(struct rmem_client *c, u64 now_ns, const struct rmem_
 				 : OPEN_NS_MAX);
 		return;
 	}
+	if (c->config.cipher)
+		base_copy(&sealed, payload, sizeof(sealed));
 	base_copy(&opened, payload, sizeof(opened));
 	piece = base_load_le32(&opened.piece_bytes);
 	page = base_load_le32(&opened.page_bytes);
 	if (piece < RMEM_PIECE_BYTES_MIN || !head->session || head->session == c->renews ||
-	    !session_is_page(page)) {
+	    !session_is_page(page) || (c->config.cipher && !session_agree(c, head, &sealed))) {
 		c->count.bad++;
 		return;
 	}
@@ -227,6 +292,33 @@ bool rmem_client_receive_own(struct rmem_client *c, u64 now_ns, const struct rme
 	else
 		session_closed(c, rx);
 	return true;
+}
+
+/*
+ * The node has no keys for the session, so it has ended, or the node restarted; or an attacker
+ * sends an old notice, and the renewal finds that nothing has ended.
+ */
+void rmem_client_receive_notice(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+				struct rmem_client_rx *rx)
+{
+	bool rebooted = head->status == RMEM_REBOOTED;
+	bool same_boot = head->boot == c->boot;
+
+	if (c->state != RMEM_CHANNEL_OPEN || head->session != c->session) {
+		c->count.ignored++;
+		return;
+	}
+	if (rebooted == same_boot) {
+		c->count.bad++;
+		return;
+	}
+	rx->accepted = true;
+	if (rebooted)
+		rmem_client_lose(c, rx);
+	else if (c->closing)
+		session_closed(c, rx);
+	else
+		rmem_client_unknown(c, now_ns);
 }
 
 void rmem_client_open(struct rmem_client *c, u64 now_ns)

@@ -20,6 +20,12 @@ void rmem_client_reopen(struct rmem_client *c, u64 now_ns, u64 renews);
 void rmem_client_renew(struct rmem_client *c, u64 now_ns);
 
 /*
+ * The node says that it doesn't know the session. It is renewed, unless one renewal just found that
+ * nothing had ended: an attacker can have such answers sent at will, and renewals stop all traffic.
+ */
+void rmem_client_unknown(struct rmem_client *c, u64 now_ns);
+
+/*
  * The node doesn't know the session: all that is outstanding goes again in a new one, parts done
  * excepted. An ATOMIC, PUT or PUBLISH that might have been executed ends instead; returns those,
  * linked.
@@ -32,5 +38,9 @@ void rmem_client_lose(struct rmem_client *c, struct rmem_client_rx *rx);
 /* Takes an answer to OPEN or CLOSE. False: it doesn't answer the request under way. */
 bool rmem_client_receive_own(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
 			     const void *payload, bool damaged, struct rmem_client_rx *rx);
+
+/* Takes a notice (remora/rmem.h, "Sealed sessions"). */
+void rmem_client_receive_notice(struct rmem_client *c, u64 now_ns, const struct rmem_head *head,
+				struct rmem_client_rx *rx);
 
 #endif

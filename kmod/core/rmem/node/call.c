@@ -211,6 +211,11 @@ static struct rmem_region *call_free_find(const struct rmem_node *node,
 		return NULL;
 	*reason = RMEM_NODE_FAULT;
 	region = rmem_alloc_find(&node->alloc, space_index, rmem_node_vpn(node, addr));
+	/* The region of rmem_node_add_persistent(). */
+	if (region && !region->session) {
+		*reason = RMEM_NODE_PERM;
+		return NULL;
+	}
 	return region && region->pages == bytes >> node->config.page_shift ? region : NULL;
 }
 
@@ -341,7 +346,7 @@ bool rmem_node_list(const struct rmem_node *node, const struct rmem_region *regi
 		name = &node->names.entry[(size_t)region->space_index * RMEM_NAMES_MAX + n];
 		if (name->vpn != region->vpn)
 			continue;
-		if (!names++)
+		if (!names++ || rmem_name_compare(name->name, listed->name) > 0)
 			base_copy(listed->name, name->name, sizeof(listed->name));
 	}
 	base_store_le32(&listed->names, names);
@@ -585,6 +590,7 @@ static void call_clear_session(struct rmem_node *node, struct rmem_node_call *ca
 	call->waits = session->running;
 	if (call->waits)
 		return;
+	rmem_traffic_settle(node, session);
 	rmem_sessions_close(&node->sessions, call->slot);
 	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
 }
@@ -614,7 +620,7 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
 	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
 
 	base_zero(call, sizeof(*call));
-	if (!found || found->views)
+	if (!found || found->views || rmem_node_is_persistent(node, found))
 		return false;
 	rmem_spaces_place(&node->spaces, found, &call->attempt.place);
 	call->memory = call->attempt.place.memory;

@@ -4,6 +4,7 @@
  * rather than content. They are done in steps, each of them short.
  *
  *   begin --> { slow lock, slot lock if it wants one: step } --> ... --> answer
+ *               (neither, if it is alone)
  *
  *   OPEN    renew, or end superseded sessions, one at a time | a slot for it, perhaps by eviction
  *   CLOSE   end the session
@@ -50,8 +51,10 @@
 /* In their wire form. */
 union rmem_node_payload {
 	struct rmem_open open;
+	struct rmem_open_sealed open_sealed;
 	struct rmem_alloc alloc;
 	struct rmem_opened opened;
+	struct rmem_opened_sealed opened_sealed;
 	struct rmem_range range;
 	struct rmem_named named;
 	struct rmem_listed listed;
@@ -69,6 +72,7 @@ struct rmem_node_call {
 	struct rmem_head head; /* as begun; of type 0 if it is nobody's request */
 	bool divisible; /* rmem_node_call_enter() can begin another before the next step */
 	bool waits;	/* the caller has calls of offloads run on before the next step */
+	bool alone;	/* the next step takes long, and needs no lock but the call lock */
 	u8 awaits;	/* how often it did */
 	bool entered;	/* between another call's steps */
 	u64 freeing;	/* entered: the session, by its origin, whose FREE is under way; or 0 */
@@ -81,6 +85,8 @@ struct rmem_node_call {
 	u64 boot; /* the node's, when the call began */
 	u64 challenge; /* OPEN's, or 0 */
 	struct rmem_attempt attempt; /* OPEN's; place: the space to be cleared, 0: all */
+	struct rmem_seal_attempt seal; /* OPEN's, of a sealed session: once agreed, */
+	bool agreed;		       /* with the client's key */
 	bool replaces;		     /* OPEN's: it ended a session of its space */
 	u32 at;			     /* of a walk over regions, or sessions */
 	u32 session_at;		     /* of the walk over sessions that might expire */
@@ -111,8 +117,8 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 /*
  * The operator's request: end all sessions of a space and free all of its
  * regions, so that it can be deleted (rmem_node_space_del(), in the same hold of the call
- * lock). There is nothing to answer. False: no such space, or it has views; no call begun. A
- * view's memory isn't its own, and stays.
+ * lock). There is nothing to answer. False: no such space, or it has views or persistent pages; no
+ * call begun. A view's memory isn't its own, and stays.
  */
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
 

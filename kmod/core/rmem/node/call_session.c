@@ -34,7 +34,7 @@ static void call_undo_find(struct rmem_node *node, struct rmem_node_call *call)
 static void call_end_session(struct rmem_node *node, struct rmem_node_call *call,
 			     rmem_call_step *then)
 {
-	const struct rmem_session *session = &node->sessions.slot[call->slot];
+	struct rmem_session *session = &node->sessions.slot[call->slot];
 	bool owes = rmem_session_owes(session);
 	/* Its client's next session could write to pages that the FREE has yet to take. */
 	bool frees = call->head.type == RMEM_OPEN && session->origin == call->freeing;
@@ -54,6 +54,7 @@ static void call_end_session(struct rmem_node *node, struct rmem_node_call *call
 		rmem_call_work(call, call_undo_find, RMEM_CALL_NO_SLOT);
 	else
 		rmem_call_go_on(call, then, RMEM_CALL_NO_SLOT);
+	rmem_traffic_settle(node, session);
 	rmem_sessions_close(&node->sessions, session - node->sessions.slot);
 }
 
@@ -67,11 +68,12 @@ static bool call_open_is_sound(const struct rmem_head *head, const struct rmem_o
 
 	for (n = 0; n < sizeof(open->reserved2); n++)
 		bits |= open->reserved2[n];
-	return !bits && open->integrity == head->integrity && head->len == sizeof(*open);
+	return !bits && open->integrity == head->integrity &&
+	       head->len == rmem_wire_payload_bytes(head);
 }
 
 /* False: its space is gone. */
-static bool call_read_attempt(const struct rmem_node *node, const struct rmem_node_call *call,
+static bool call_read_attempt(const struct rmem_node *node, struct rmem_node_call *call,
 			      struct rmem_attempt *attempt)
 {
 	const struct rmem_space *space = rmem_spaces_find(&node->spaces, call->head.space);
@@ -87,6 +89,64 @@ static bool call_read_attempt(const struct rmem_node *node, const struct rmem_no
 	if (attempt->datagram_bytes > RMEM_DATAGRAM_BYTES_MAX)
 		attempt->datagram_bytes = RMEM_DATAGRAM_BYTES_MAX;
 	base_copy(attempt->client, call->in.open.client, sizeof(attempt->client));
+	attempt->seal = NULL;
+	if (attempt->integrity == RMEM_SEALED) {
+		call->seal.cipher = node->config.cipher;
+		call->seal.space_key = &space->key;
+		attempt->seal = &call->seal;
+	}
+	return true;
+}
+
+/*
+ * Can a session of this level begin? One space's clients might have to seal, and a node might have
+ * no cipher.
+ */
+static enum rmem_node_reason call_open_level(const struct rmem_node *node,
+					     const struct rmem_node_call *call)
+{
+	u8 required = node->spaces.slot[call->attempt.place.index].required;
+
+	if (call->attempt.integrity == RMEM_SEALED && !node->config.cipher)
+		return RMEM_NODE_LEVEL;
+	return required && call->attempt.integrity != required ? RMEM_NODE_PERM : RMEM_NODE_OK;
+}
+
+static void call_open_unagreed(struct rmem_node *node, struct rmem_node_call *call)
+{
+	rmem_call_finish_silently(node, call, RMEM_NODE_LEVEL);
+}
+
+/*
+ * A step: the node's key, and the secret that it has with the client's. It takes as long as a
+ * thousand requests, so it comes last of all that can refuse the OPEN, and other requests don't
+ * wait for it. Then the OPEN is looked at once more from its begin.
+ */
+static void call_open_agree(struct rmem_node *node, struct rmem_node_call *call)
+{
+	const struct rmem_cipher *cipher = node->config.cipher;
+	struct rmem_keying *keying = &call->seal.keying;
+	u8 secret[RMEM_X25519_BYTES];
+
+	base_copy(keying->client_key, call->in.open_sealed.key, sizeof(keying->client_key));
+	base_copy(keying->client, call->attempt.client, sizeof(keying->client));
+	base_store_le64(&keying->nonce, call->attempt.nonce);
+	base_store_le64(&keying->renews, call->attempt.renews);
+	base_store_le64(&keying->boot, call->boot);
+	base_store_le32(&keying->space, call->head.space);
+	call->agreed = cipher->generate(cipher->of, secret, keying->node_key) &&
+		       cipher->agree(cipher->of, secret, keying->client_key, keying->shared);
+	rmem_seal_wipe(secret, sizeof(secret));
+	rmem_call_go_on(call, call->agreed ? rmem_call_open : call_open_unagreed,
+			RMEM_CALL_NO_SLOT);
+}
+
+/* True: the call goes on elsewhere first. */
+static bool call_open_agrees(struct rmem_node_call *call)
+{
+	if (!call->attempt.seal || call->agreed)
+		return false;
+	rmem_call_go_alone(call, call_open_agree);
 	return true;
 }
 
@@ -103,13 +163,17 @@ static void call_open_answer(struct rmem_node *node, struct rmem_node_call *call
 
 	rmem_call_finish(node, call, reason);
 	call->answer.reply.session = session->name;
-	call->answer.reply.len = sizeof(*opened);
+	call->answer.reply.len = rmem_wire_payload_bytes(&call->answer.reply);
 	base_store_le64(&opened->memory_bytes, node->config.pages << node->config.page_shift);
 	base_store_le64(&opened->free_bytes, free_pages << node->config.page_shift);
 	base_store_le32(&opened->page_bytes, 1U << node->config.page_shift);
 	base_store_le32(&opened->piece_bytes, node->config.piece_bytes);
 	opened->renewed = rmem_session_is_renewed(session);
 	base_zero(opened->reserved, sizeof(opened->reserved));
+	if (session->integrity == RMEM_SEALED)
+		base_copy(call->out.opened_sealed.key, session->node_key,
+			  sizeof(session->node_key));
+	rmem_seal_wipe(&call->seal.keying, sizeof(call->seal.keying));
 }
 
 /* A session that began now would see rolled-back memory under the new boot; the client repeats. */
@@ -164,7 +228,13 @@ static void call_open_grant(struct rmem_node *node, struct rmem_node_call *call)
 			rmem_call_finish(node, call, RMEM_NODE_BUSY);
 		return;
 	}
-	rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
+	if (call_open_agrees(call))
+		return;
+	if (!rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt,
+				&call->peer)) {
+		rmem_call_finish_silently(node, call, RMEM_NODE_LEVEL);
+		return;
+	}
 	session->boot = rmem_node_boot(node);
 	call_open_answer(node, call, RMEM_NODE_OK, session);
 }
@@ -193,12 +263,19 @@ static void call_open_supersede(struct rmem_node *node, struct rmem_node_call *c
 		call_end_session(node, call, rmem_call_open);
 		return;
 	}
-	rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt, &call->peer);
+	if (call_open_agrees(call))
+		return;
+	if (!rmem_sessions_renew(&node->sessions, call->slot, call->now_ns, &call->attempt,
+				 &call->peer)) {
+		rmem_call_finish_silently(node, call, RMEM_NODE_LEVEL);
+		return;
+	}
 	call_open_answer(node, call, RMEM_NODE_OK, session);
 }
 
 void rmem_call_open(struct rmem_node *node, struct rmem_node_call *call)
 {
+	enum rmem_node_reason reason;
 	int slot;
 
 	if (!call_open_is_sound(&call->head, &call->in.open)) {
@@ -208,6 +285,11 @@ void rmem_call_open(struct rmem_node *node, struct rmem_node_call *call)
 	if (!call_read_attempt(node, call, &call->attempt)) {
 		rmem_call_finish_silently(node, call,
 					  RMEM_NODE_NO_SESSION); /* and no key to answer with */
+		return;
+	}
+	reason = call_open_level(node, call);
+	if (reason != RMEM_NODE_OK) {
+		rmem_call_finish(node, call, reason);
 		return;
 	}
 	/* A recorded OPEN costs no search of the slots. One that renews names a session. */

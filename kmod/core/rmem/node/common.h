@@ -26,6 +26,9 @@ void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head
 void rmem_node_refuse_call(struct rmem_node *node, const struct rmem_head *head,
 			   enum rmem_node_reason reason, u32 part, struct rmem_answer *answer);
 
+/* Does rmem_node_add_persistent()'s region lie in this space? A view of it has none. Slow lock. */
+bool rmem_node_is_persistent(const struct rmem_node *node, const struct rmem_space *space);
+
 /*
  * DISCARD and ZERO. Whole pages go back; of a page that the range only
  * cuts (the first, the last) a ZERO has its bytes cleared by the caller. Slot lock.

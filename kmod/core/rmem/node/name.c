@@ -29,13 +29,13 @@ static struct rmem_name *names_of(const struct rmem_names *names, u32 space_inde
 	return &names->entry[(size_t)space_index * RMEM_NAMES_MAX];
 }
 
-static bool names_equal(const u8 a[RMEM_NAME_BYTES], const u8 b[RMEM_NAME_BYTES])
+int rmem_name_compare(const u8 a[RMEM_NAME_BYTES], const u8 b[RMEM_NAME_BYTES])
 {
 	u32 n = 0;
 
-	while (n < RMEM_NAME_BYTES && a[n] == b[n])
+	while (n < RMEM_NAME_BYTES - 1 && a[n] == b[n])
 		n++;
-	return n == RMEM_NAME_BYTES;
+	return a[n] - b[n];
 }
 
 struct rmem_name *rmem_names_find(const struct rmem_names *names, u32 space_index,
@@ -45,7 +45,7 @@ struct rmem_name *rmem_names_find(const struct rmem_names *names, u32 space_inde
 	u32 n;
 
 	for (n = 0; n < RMEM_NAMES_MAX; n++)
-		if (entry[n].vpn && names_equal(entry[n].name, name))
+		if (entry[n].vpn && !rmem_name_compare(entry[n].name, name))
 			return &entry[n];
 	return NULL;
 }

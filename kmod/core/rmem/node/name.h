@@ -30,6 +30,9 @@ void rmem_names_init(struct rmem_names *names, void *memory, u32 spaces);
 /* True if name isn't empty and has nothing behind its first zero byte. */
 bool rmem_name_is_sound(const u8 name[RMEM_NAME_BYTES]);
 
+/* Below 0, 0 or above 0: a comes before b in the order of their bytes, equals b, comes behind b. */
+int rmem_name_compare(const u8 a[RMEM_NAME_BYTES], const u8 b[RMEM_NAME_BYTES]);
+
 /* The entry of a sound name, or NULL. */
 struct rmem_name *rmem_names_find(const struct rmem_names *names, u32 space_index,
 				  const u8 name[RMEM_NAME_BYTES]);

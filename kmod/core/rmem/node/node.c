@@ -28,6 +28,8 @@ const char *rmem_node_config_error(const struct rmem_node_config *config)
 		return "boot epoch is 0";
 	if (!config->pages || config->pages > RMEM_NODE_PAGES_MAX)
 		return "number of pages out of range";
+	if (config->persistent_pages >= config->pages)
+		return "no pages but persistent ones";
 	if (config->page_shift < RMEM_PAGE_SHIFT_MIN || config->page_shift > RMEM_PAGE_SHIFT_MAX)
 		return "page size out of range";
 	if (config->pool_pages < 2 || config->pool_pages > RMEM_NODE_PAGES_MAX ||
@@ -93,7 +95,8 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	rmem_table_init(&node->table, memory + layout.table, config->pages, config->seed);
 	rmem_alloc_init(&node->alloc, memory + layout.alloc, config->regions_max, config->pages,
 			config->page_shift, config->seed);
-	rmem_pool_init(&node->pool, memory + layout.pool, config->pages, config->pool_pages,
+	rmem_pool_init(&node->pool, memory + layout.pool,
+		       config->pages - config->persistent_pages, config->pool_pages,
 		       config->spaces_max);
 	rmem_spaces_init(&node->spaces, memory + layout.spaces, config->spaces_max);
 	rmem_names_init(&node->names, memory + layout.names, config->spaces_max);
@@ -101,6 +104,48 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 			   node_window_of(config), base_mix64(config->boot), &secret);
 	node->running = NULL;
 	node->has_16 = rmem_atomic_has_16();
+	node->persistent = false;
+}
+
+bool rmem_node_add_persistent(struct rmem_node *node, u32 space, u64 addr)
+{
+	const struct rmem_node_config *config = &node->config;
+	const struct rmem_space *found = rmem_spaces_find(&node->spaces, space);
+	struct rmem_alloc_request request = { .pages = config->persistent_pages,
+					      .vpn = addr >> config->page_shift,
+					      .perm = RMEM_PTE_READ };
+	struct rmem_alloc_work work;
+	struct rmem_place place;
+	u64 n;
+
+	if (!found || rmem_spaces_base(&node->spaces, found))
+		return false;
+	rmem_spaces_place(&node->spaces, found, &place);
+	if (!rmem_alloc_make(&node->alloc, &node->spaces, place.memory, &request, &work))
+		return false;
+	while (rmem_alloc_step(&node->alloc, &node->table, &node->spaces, &node->pool, &work,
+			       node->config.step_pages))
+		;
+	if (!work.region || work.region->vpn != request.vpn)
+		return false;
+	for (n = 0; n < request.pages; n++) {
+		struct rmem_entry entry;
+		u32 pte = rmem_table_find(&node->table, place.memory, request.vpn + n, &entry);
+		bool placed;
+
+		rmem_table_back(&entry, pte, config->pages - request.pages + n, &placed);
+	}
+	node->persistent_memory = place.memory;
+	node->persistent = true;
+	return true;
+}
+
+bool rmem_node_is_persistent(const struct rmem_node *node, const struct rmem_space *space)
+{
+	struct rmem_place place;
+
+	rmem_spaces_place(&node->spaces, space, &place);
+	return node->persistent && place.index == node->persistent_memory;
 }
 
 void rmem_node_reboot(struct rmem_node *node, u64 boot)
@@ -129,12 +174,26 @@ enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space
 
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
 {
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	if (found && rmem_node_is_persistent(node, found))
+		return RMEM_SPACE_PERSISTENT;
 	return rmem_spaces_del(&node->spaces, space);
+}
+
+void rmem_node_space_require(struct rmem_node *node, u32 space, u8 integrity)
+{
+	rmem_spaces_find(&node->spaces, space)->required = integrity;
 }
 
 void rmem_node_space_wipe(struct rmem_node *node)
 {
+	u32 n;
+
 	rmem_spaces_wipe(&node->spaces);
+	for (n = 0; n < node->sessions.slots; n++)
+		if (!rmem_spaces_has(&node->spaces, &node->sessions.slot[n].place))
+			rmem_session_forget_keys(&node->sessions.slot[n]);
 }
 
 u64 rmem_node_incarnation(const struct rmem_node *node, u32 space)
@@ -158,6 +217,12 @@ const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 s
 	return found ? &found->key : NULL;
 }
 
+bool rmem_node_keys(const struct rmem_node *node, const struct rmem_head *head,
+		    struct rmem_seal_keys *keys)
+{
+	return rmem_sessions_keys(&node->sessions, head->session, head->space, keys);
+}
+
 /* ---- shared by all requests ----------------------------------------------------------------- */
 
 u32 rmem_node_slot(const struct rmem_node *node, u64 session)
@@ -178,6 +243,19 @@ static void node_reply_to(const struct rmem_node *node, const struct rmem_head *
 	reply->offset = 0;
 	reply->digest = 0;
 	reply->piece = 0;
+}
+
+void rmem_node_notice(const struct rmem_node *node, const struct rmem_head *head,
+		      struct rmem_head *notice)
+{
+	struct rmem_head closes = { .type = RMEM_CLOSE,
+				    .integrity = RMEM_SEALED,
+				    .clear = true,
+				    .space = head->space,
+				    .session = head->session };
+	bool rebooted = head->boot != rmem_node_boot(node);
+
+	node_reply_to(node, &closes, rebooted ? RMEM_REBOOTED : RMEM_NO_SESSION, notice);
 }
 
 void rmem_node_answer(const struct rmem_node *node, const struct rmem_head *head,

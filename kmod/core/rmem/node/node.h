@@ -60,7 +60,11 @@ struct rmem_node_config {
 			     /* is ended if it owes memory: rmem_node_call_expire() */
 	u32 window_ids;	     /* 0: RMEM_WINDOW, the protocol's; less is for the model checker */
 	u32 step_pages;	     /* of a region entered or removed at once; 0: RMEM_NODE_STEP_PAGES */
+	/* The last ones of `pages` belong to one space for good (rmem_node_add_persistent()). */
+	u64 persistent_pages;
 	bool challenges;     /* of OPENs; false: for models, and a process that asks itself */
+	/* For OPENs of RMEM_SEALED; used in the call lock. NULL: the node refuses the level. */
+	const struct rmem_cipher *cipher;
 };
 
 /* NULL if the configuration is sound, else its fault, as one line. */
@@ -80,6 +84,8 @@ struct rmem_node {
 	struct rmem_sessions sessions;
 	struct rmem_running *running; /* calls of offloads; NULL: none was ever loaded; atomic */
 	bool has_16; /* rmem_atomic_has_16() */
+	bool persistent;       /* rmem_node_add_persistent() made a region */
+	u32 persistent_memory; /* index of its space */
 };
 
 static inline struct rmem_running *rmem_node_running(const struct rmem_node *node)
@@ -114,8 +120,17 @@ enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
 enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space,
 					       const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
+/* Sessions of the space, which is there, have to be of this level (RMEM_*); 0: of any. */
+void rmem_node_space_require(struct rmem_node *node, u32 space, u8 integrity);
 
-/* Forget the keys of deleted spaces, after the grace period. Call lock. */
+/*
+ * Gives the space a region of the node's persistent pages, at addr, which no region has. Their
+ * content stays, and clients can neither change nor free it. Once, before the first request. The
+ * space can't be cleared or deleted from then on. False: no such space, or no quota. Slow lock.
+ */
+bool rmem_node_add_persistent(struct rmem_node *node, u32 space, u64 addr);
+
+/* Forget the keys of deleted spaces and their sessions, after the grace period. Call lock. */
 void rmem_node_space_wipe(struct rmem_node *node);
 
 /*
@@ -129,6 +144,16 @@ u32 rmem_node_lane(const struct rmem_node *node, u32 space);
 
 /* The key of a space, or NULL. No lock: valid till the grace period after its deletion. */
 const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 space);
+
+/*
+ * Sealed datagrams, whose header's tag has verified; head: of the header. No lock.
+ * rmem_node_keys(): the session's keys, which open them and seal the answers. Where it is false,
+ * the request is answered by the notice.
+ */
+bool rmem_node_keys(const struct rmem_node *node, const struct rmem_head *head,
+		    struct rmem_seal_keys *keys);
+void rmem_node_notice(const struct rmem_node *node, const struct rmem_head *head,
+		      struct rmem_head *notice);
 
 /* Index of the session slot whose lock a request needs, below sessions_max. */
 u32 rmem_node_slot(const struct rmem_node *node, u64 session);

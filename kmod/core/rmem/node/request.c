@@ -645,7 +645,9 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		if (reason == RMEM_NODE_FAULT && rmem_type_needs_mark(head->type))
 			rmem_session_refuse(session, head->id);
 	}
-	if (reason != RMEM_NODE_OK)
+	if (reason == RMEM_NODE_OK)
+		rmem_traffic_count(session, head);
+	else
 		rmem_node_answer(node, head, reason, answer);
 	if (reason == RMEM_NODE_REPEATED && rmem_type_has_integer(head->type))
 		rmem_session_replay(session, head->id, &answer->found);

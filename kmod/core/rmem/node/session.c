@@ -476,25 +476,99 @@ static u64 session_next_name(struct rmem_sessions *sessions, u32 slot)
 	return name << RMEM_SESSION_SLOT_BITS | slot;
 }
 
+#define KEY_WORDS (sizeof(struct rmem_seal_keys) / sizeof(u64))
+
+/* Written while the slot has no name: rmem_sessions_keys() reads them without the slot's lock. */
+static void session_set_keys(struct rmem_session *session, const struct rmem_seal_keys *keys)
+{
+	const u64 *from = (const u64 *)keys;
+	u64 *to = (u64 *)&session->keys;
+	size_t n;
+
+	for (n = 0; n < KEY_WORDS; n++)
+		__atomic_store_n(&to[n], from[n], __ATOMIC_RELAXED);
+}
+
+void rmem_session_forget_keys(struct rmem_session *session)
+{
+	static const struct rmem_seal_keys none;
+
+	if (session->integrity == RMEM_SEALED)
+		session_set_keys(session, &none);
+}
+
+bool rmem_sessions_keys(const struct rmem_sessions *sessions, u64 name, u32 space,
+			struct rmem_seal_keys *keys)
+{
+	const struct rmem_session *session =
+		&sessions->slot[rmem_sessions_slot_of(sessions, name)];
+	const u64 *from = (const u64 *)&session->keys;
+	u64 *to = (u64 *)keys;
+	u64 bits = 0;
+	size_t n;
+
+	if (name == RMEM_SESSION_NONE || __atomic_load_n(&session->name, __ATOMIC_ACQUIRE) != name)
+		return false;
+	if (__atomic_load_n(&session->place.space, __ATOMIC_RELAXED) != space ||
+	    __atomic_load_n(&session->integrity, __ATOMIC_RELAXED) != RMEM_SEALED)
+		return false;
+	for (n = 0; n < KEY_WORDS; n++)
+		bits |= to[n] = __atomic_load_n(&from[n], __ATOMIC_RELAXED);
+	/* Pairs with session_take_name(). */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	/* Without a bit they were forgotten. */
+	return bits && __atomic_load_n(&session->name, __ATOMIC_RELAXED) == name;
+}
+
+/* The slot has no name from here until it gets its next one. */
+static void session_take_name(struct rmem_session *session)
+{
+	session_set_name(session, RMEM_SESSION_NONE);
+	/* Pairs with rmem_sessions_names() and rmem_sessions_keys(): nothing of another name. */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+/* Keys of a session that is about to have this name, if it is sealed. */
+static bool session_make_keys(struct rmem_session *session, u64 name,
+			      const struct rmem_attempt *attempt)
+{
+	struct rmem_seal_attempt *seal = attempt->seal;
+	struct rmem_seal_keys keys;
+	bool done;
+
+	if (!seal)
+		return true;
+	base_store_le64(&seal->keying.session, name);
+	done = rmem_seal_derive(seal->cipher, seal->space_key, &seal->keying, &keys);
+	if (done) {
+		session_set_keys(session, &keys);
+		base_copy(session->node_key, seal->keying.node_key, sizeof(session->node_key));
+	}
+	rmem_seal_wipe(&keys, sizeof(keys));
+	return done;
+}
+
 static void session_unused(struct rmem_session *session, u64 now_ns)
 {
 	__atomic_store_n(&session->used, false, __ATOMIC_RELAXED);
 	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
 }
 
-void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
 	struct rmem_session *session = &sessions->slot[slot];
+	u64 name = session_next_name(sessions, slot);
 
-	if (session->name == RMEM_SESSION_NONE)
-		sessions->in_use++;
+	rmem_sessions_close(sessions, slot);
+	session_take_name(session);
+	if (!session_make_keys(session, name, attempt))
+		return false;
+	sessions->in_use++;
 	base_zero(session->executed, rmem_session_window_bytes(session->window_ids));
-	session_set_name(session, RMEM_SESSION_NONE);
-	/* Pairs with rmem_sessions_names(): no place of another name. */
-	__atomic_thread_fence(__ATOMIC_RELEASE);
 	session->place = attempt->place;
-	session_set_name(session, session_next_name(sessions, slot));
+	__atomic_store_n(&session->integrity, attempt->integrity, __ATOMIC_RELAXED);
+	session_set_name(session, name);
 	session->origin = session->name;
 	session->before = RMEM_SESSION_NONE;
 	session->floor = 1;
@@ -504,12 +578,12 @@ void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->drains_ns = 0;
 	__atomic_store_n(&session->stops, false, __ATOMIC_RELAXED);
 	session->fence_id = 0;
-	session->integrity = attempt->integrity;
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->nonce = attempt->nonce;
 	base_copy(session->client, attempt->client, sizeof(session->client));
 	session_unused(session, now_ns);
+	return true;
 }
 
 bool rmem_session_may_renew(const struct rmem_session *session, const struct rmem_attempt *attempt)
@@ -521,18 +595,29 @@ bool rmem_session_may_renew(const struct rmem_session *session, const struct rme
 	       (session->before == attempt->renews && !session->used);
 }
 
-void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+bool rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			 const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
 	struct rmem_session *session = &sessions->slot[slot];
+	u64 name = session_next_name(sessions, slot);
 
+	if (attempt->seal) {
+		u64 last = session->name;
+
+		session_take_name(session);
+		if (!session_make_keys(session, name, attempt)) {
+			session_set_name(session, last);
+			return false;
+		}
+	}
 	session->before = attempt->renews;
-	session_set_name(session, session_next_name(sessions, slot));
+	session_set_name(session, name);
 	session->datagram_bytes = attempt->datagram_bytes;
 	session->peer = *peer;
 	session->nonce = attempt->nonce;
 	session->drains_ns = 0;
 	session_unused(session, now_ns);
+	return true;
 }
 
 void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)
@@ -541,6 +626,7 @@ void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)
 
 	if (session->name == RMEM_SESSION_NONE)
 		return;
-	session_set_name(session, RMEM_SESSION_NONE);
+	session_take_name(session);
 	sessions->in_use--;
+	rmem_session_forget_keys(session);
 }

@@ -49,6 +49,8 @@
 
 #include "core/base/siphash.h"
 #include "core/base/types.h"
+#include "core/rmem/node/traffic.h"
+#include "core/rmem/seal.h"
 #include "remora/rmem.h"
 
 #define RMEM_SESSIONS_MAX      65536U
@@ -97,8 +99,13 @@ struct rmem_session {
 	u64 fence_id;	/* of its last FENCE that all slots were looked at for; 0: none */
 	u64 fence_number; /* calls with lower numbers had begun then (running.h) */
 	u64 alloc_id;	/* newest ALLOC that made a region; 0: none */
+	struct rmem_traffic traffic; /* grows from one session of the slot to the next; atomic */
+	struct rmem_traffic settled; /* as much of it is told; slow lock */
 	u64 nonce;	/* id of the OPEN that made or renewed it */
 	u8 client[16];
+	/* RMEM_SEALED: keys of its name, atomic; the node's public key in OPEN's answer. */
+	struct rmem_seal_keys keys;
+	u8 node_key[RMEM_X25519_BYTES];
 };
 
 enum rmem_session_verdict {
@@ -153,6 +160,13 @@ bool rmem_session_owes(const struct rmem_session *session);
  */
 void rmem_session_touch(struct rmem_session *session, u64 id, u64 now_ns);
 
+/* The input of the computation of a session's keys; keying has all but the session's name. */
+struct rmem_seal_attempt {
+	const struct rmem_cipher *cipher;
+	const struct base_siphash_key *space_key;
+	struct rmem_keying keying;
+};
+
 /* The parameters of an OPEN. Two copies of one OPEN are the same attempt. */
 struct rmem_attempt {
 	struct rmem_place place;
@@ -162,6 +176,8 @@ struct rmem_attempt {
 	u8 integrity;
 	u16 datagram_bytes;
 	u8 client[16];
+	/* RMEM_SEALED: keys are computed of it and the session's name; else NULL. */
+	struct rmem_seal_attempt *seal;
 };
 
 bool rmem_session_is_attempt(const struct rmem_session *session,
@@ -197,6 +213,13 @@ u32 rmem_sessions_slot_of(const struct rmem_sessions *sessions, u64 name);
 /* No lock: true if there was a session of that name a moment ago. *space: its id. */
 bool rmem_sessions_names(const struct rmem_sessions *sessions, u64 name, u32 *space);
 
+/* No lock. The keys of a sealed session of that name and space; false: there is none. */
+bool rmem_sessions_keys(const struct rmem_sessions *sessions, u64 name, u32 space,
+			struct rmem_seal_keys *keys);
+
+/* A sealed session whose space was deleted has no keys from now on. Call lock. */
+void rmem_session_forget_keys(struct rmem_session *session);
+
 /* The session of that name, or NULL. Slot lock. */
 struct rmem_session *rmem_sessions_find(const struct rmem_sessions *sessions, u64 name);
 
@@ -226,8 +249,11 @@ int rmem_sessions_choose(const struct rmem_sessions *sessions, const struct rmem
 bool rmem_sessions_may_open(const struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			    u64 idle_ns);
 
-/* Slow lock and slot lock. Opening ends the slot's former session. */
-void rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+/*
+ * Slow lock and slot lock. Opening ends the slot's former session. False: the cipher failed, and
+ * the slot is free.
+ */
+bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			const struct rmem_attempt *attempt, const struct rmem_peer *peer);
 static inline bool rmem_session_is_renewed(const struct rmem_session *session)
 {
@@ -240,8 +266,8 @@ static inline bool rmem_session_is_renewed(const struct rmem_session *session)
  * client might not have heard of it.
  */
 bool rmem_session_may_renew(const struct rmem_session *session, const struct rmem_attempt *attempt);
-/* The session goes on under another name, for peer. */
-void rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+/* The session goes on under another name, for peer. False: the cipher failed; nothing changed. */
+bool rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			 const struct rmem_attempt *attempt, const struct rmem_peer *peer);
 void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot);
 

@@ -75,8 +75,11 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	space->quota_pages = quota_pages;
 	space->pages_promised = 0;
 	space->regions = 0;
+	space->required = 0;
 	space->base = 0;
 	space->views = 0;
+	space->calls_ns = 0;
+	base_zero(&space->traffic, sizeof(space->traffic));
 	__atomic_store_n(&space->incarnation, ++spaces->incarnations, __ATOMIC_RELAXED);
 	__atomic_store_n(&space->next, *head, __ATOMIC_RELAXED);
 	__atomic_store_n(&space->id, id, __ATOMIC_RELEASE);
@@ -94,7 +97,7 @@ static bool space_same_key(const struct base_siphash_key *a, const u8 b[BASE_SIP
 enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
 					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
 {
-	struct rmem_space *seen = base ? rmem_spaces_find(spaces, base) : NULL;
+	struct rmem_space *seen = base ? rmem_spaces_find(spaces, base) : NULL, *view;
 	enum rmem_space_error error;
 
 	if (!seen)
@@ -107,7 +110,10 @@ enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
 	if (error != RMEM_SPACE_OK)
 		return error;
 	/* Its key is found already, but sessions begin under the slow lock. */
-	rmem_spaces_find(spaces, id)->base = (u32)(seen - spaces->slot) + 1;
+	view = rmem_spaces_find(spaces, id);
+	view->base = (u32)(seen - spaces->slot) + 1;
+	/* Or the other space's memory would travel in the clear. */
+	view->required = seen->required;
 	seen->views++;
 	return RMEM_SPACE_OK;
 }

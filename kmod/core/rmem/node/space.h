@@ -29,6 +29,7 @@
 #include "core/rmem/node/session.h"
 #include "core/rmem/node/span.h"
 #include "core/rmem/node/table.h"
+#include "core/rmem/node/traffic.h"
 
 #define RMEM_SPACES_MAX RMEM_TABLE_SPACES_MAX
 #define RMEM_SPACE_FIRST_VPN 1 /* address 0 is nobody's */
@@ -45,6 +46,7 @@ enum rmem_space_error {
 	RMEM_SPACE_NO_BASE = -8, /* a view's: no space of that id */
 	RMEM_SPACE_IS_VIEW = -9, /* a view's base is one itself */
 	RMEM_SPACE_SAME_KEY = -10, /* a view's and its base's: its readers could write */
+	RMEM_SPACE_PERSISTENT = -11, /* rmem_node_add_persistent()'s */
 };
 
 struct rmem_space {
@@ -53,12 +55,15 @@ struct rmem_space {
 	u64 incarnation;
 	struct base_siphash_key key;
 	/* The slow path's. */
+	u8 required; /* level of its sessions: rmem_node_space_require() */
 	u32 base;  /* a view's: index + 1 of its base's slot; else 0 */
 	u32 views; /* number of its views */
 	struct rmem_spans spans;
 	u64 quota_pages; /* 0: none */
 	u64 pages_promised;
 	u32 regions;
+	struct rmem_traffic traffic; /* its clients', as far as it is settled */
+	u64 calls_ns; /* time of its clients' calls (offload/run.h); atomic */
 };
 
 struct rmem_spaces {

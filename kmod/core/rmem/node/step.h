@@ -20,6 +20,14 @@ static inline void rmem_call_go_on(struct rmem_node_call *call, rmem_call_step *
 	call->slot = slot;
 	call->divisible = false;
 	call->waits = false;
+	call->alone = false;
+}
+
+/* To a step that looks at the call and at nothing else of the node but its configuration. */
+static inline void rmem_call_go_alone(struct rmem_node_call *call, rmem_call_step *next)
+{
+	rmem_call_go_on(call, next, RMEM_CALL_NO_SLOT);
+	call->alone = true;
 }
 
 /* To a step that can be one of many, and relies on nothing but memory's regions. */

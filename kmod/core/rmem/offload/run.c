@@ -42,10 +42,26 @@ void rmem_run_init(struct rmem_run *run, struct rmem_node *node, const struct rm
 
 /* ---- offloads ------------------------------------------------------------------------------- */
 
-static bool run_is_sound(const struct rmem_offload_ops *ops)
+/* The name is part of paths and commands. */
+static bool run_names(char c)
 {
-	return ops->version == RMEM_OFFLOAD_VERSION && ops->id && ops->step && ops->name[0] &&
-	       !ops->name[RMEM_OFFLOAD_NAME_BYTES - 1] && ops->budget_us <= RMEM_BUDGET_US_MAX;
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       c == '_' || c == '-';
+}
+
+bool rmem_run_is_sound(const struct rmem_offload_ops *ops)
+{
+	u32 n = 0;
+
+	while (n < RMEM_OFFLOAD_NAME_BYTES && run_names(ops->name[n]))
+		n++;
+	return ops->version == RMEM_OFFLOAD_VERSION && ops->id && ops->step && n &&
+	       n < RMEM_OFFLOAD_NAME_BYTES && !ops->name[n] && ops->budget_us <= RMEM_BUDGET_US_MAX;
+}
+
+static u32 run_budget_us(const struct rmem_offload_ops *ops)
+{
+	return ops->budget_us ? ops->budget_us : RMEM_BUDGET_US_DEFAULT;
 }
 
 /* A space that was deleted and added again is no client. */
@@ -87,39 +103,39 @@ static bool run_find_client(const struct rmem_run *run, u32 space, struct rmem_p
 	return found;
 }
 
-enum rmem_run_error rmem_run_load(struct rmem_run *run, const struct rmem_offload_ops *ops,
-				  u32 space, u32 budget_us, const u32 *client, u32 clients)
+int rmem_run_load(struct rmem_run *run, const struct rmem_offload_ops *ops, u32 space,
+		  u32 budget_us, const u32 *client, u32 clients)
 {
 	struct rmem_run_offload made = { .ops = ops, .clients = clients };
-	struct rmem_run_offload *place = NULL;
-	u32 n;
+	u32 place = RMEM_RUN_OFFLOADS, n;
 
-	if (!run_is_sound(ops) || budget_us > RMEM_BUDGET_US_MAX)
+	if (!rmem_run_is_sound(ops) || budget_us > RMEM_BUDGET_US_MAX)
 		return RMEM_RUN_INVALID;
 	if (!run_find_client(run, space, &made.place) ||
 	    made.place.memory != made.place.index)
 		return RMEM_RUN_NO_SPACE;
 	if (clients > RMEM_RUN_CLIENTS)
 		return RMEM_RUN_CLIENTS_MAX;
+	if (ops->start && !run->ops->forward)
+		return RMEM_RUN_NO_START;
 	for (n = 0; n < clients; n++)
 		if (!run_find_client(run, client[n], &made.client[n]))
 			return RMEM_RUN_NO_SPACE;
-	made.budget_us = budget_us ? budget_us : ops->budget_us;
-	if (!made.budget_us)
-		made.budget_us = RMEM_BUDGET_US_DEFAULT;
+	made.operators_budget = budget_us;
+	made.budget_us = budget_us ? budget_us : run_budget_us(ops);
 	for (n = 0; n < RMEM_RUN_OFFLOADS; n++) {
 		struct rmem_run_offload *each = &run->offload[n];
 
 		if (!each->ops)
-			place = place ? place : each;
+			place = base_min(place, n);
 		else if (each->ops->id == ops->id && !run_is_dead(run, each) &&
 			 run_share_a_caller(each, &made))
 			return RMEM_RUN_EXISTS;
 	}
-	if (!place)
+	if (place == RMEM_RUN_OFFLOADS)
 		return RMEM_RUN_FULL;
-	*place = made;
-	return RMEM_RUN_OK;
+	run->offload[place] = made;
+	return place;
 }
 
 u32 rmem_run_dead(const struct rmem_run *run)
@@ -132,14 +148,43 @@ u32 rmem_run_dead(const struct rmem_run *run)
 	return n;
 }
 
-bool rmem_run_unload(struct rmem_run *run, struct rmem_run_offload *offload, bool stop)
+bool rmem_run_unload(struct rmem_run *run, u32 place, bool stop)
 {
+	struct rmem_run_offload *offload = &run->offload[place];
+
 	offload->leaves = true;
 	offload->stops = stop;
 	if (offload->calls)
 		return false;
 	offload->ops = NULL;
 	return true;
+}
+
+void rmem_run_replace(struct rmem_run *run, const struct rmem_offload_ops *from,
+		      const struct rmem_offload_ops *to)
+{
+	u32 n;
+
+	for (n = 0; n < RMEM_RUN_OFFLOADS; n++) {
+		struct rmem_run_offload *offload = &run->offload[n];
+
+		if (offload->ops != from)
+			continue;
+		offload->ops = to;
+		if (!offload->operators_budget)
+			offload->budget_us = run_budget_us(to);
+	}
+}
+
+bool rmem_run_uses(const struct rmem_run *run, const struct rmem_offload_ops *ops)
+{
+	u32 n;
+
+	for (n = 0; n < RMEM_RUN_CALLS; n++) {
+		if (run->call[n].ops == ops)
+			return true;
+	}
+	return false;
 }
 
 /* ---- admission ------------------------------------------------------------------------------ */
@@ -211,6 +256,7 @@ struct rmem_call *rmem_run_admit(struct rmem_run *run, const struct rmem_head *h
 		return NULL;
 	}
 	call->offload = offload;
+	call->ops = offload->ops;
 	offload->calls++;
 	call->head = *head;
 	call->head.space = session->place.space; /* a plain message doesn't say */
@@ -220,6 +266,8 @@ struct rmem_call *rmem_run_admit(struct rmem_run *run, const struct rmem_head *h
 	call->marked = rmem_session_run(session, head->id);
 	call->ended = false;
 	call->wants_page = false;
+	call->parks = false;
+	call->woken = false;
 	call->error = 0;
 	call->used_ns = 0;
 	call->waited_ns = 0;
@@ -312,7 +360,9 @@ static void run_step_one(struct rmem_call *call)
 	int error;
 
 	call->wants_page = false;
-	error = call->offload->ops->step(call);
+	call->turns = 0;
+	call->step_ns = 0;
+	error = call->ops->step(call);
 	if (error == RMEM_AGAIN)
 		return;
 	/* A result that is no errno is a fault of the program. */
@@ -326,17 +376,23 @@ void rmem_run_step(struct rmem_call *const round[RMEM_RUN_ROUND], u32 count, u32
 
 	for (; steps; steps--) {
 		for (n = 0; n < count; n++) {
-			if (!round[n]->ended)
+			if (!round[n]->ended && !round[n]->parks)
 				run_step_one(round[n]);
 		}
 	}
 }
 
-/* The caller has pages zeroed between rounds, so a call that wants one isn't charged. */
-static void run_charge_one(const struct rmem_run *run, struct rmem_call *call, u64 elapsed_ns)
+/* Its offload leaves, or its client's session. */
+static bool run_is_stopped(const struct rmem_run *run, const struct rmem_call *call)
 {
 	const struct rmem_session *session = &run->node->sessions.slot[call->slot];
 
+	return call->offload->stops || __atomic_load_n(&session->stops, __ATOMIC_RELAXED);
+}
+
+/* The caller has pages zeroed between rounds, so a call that wants one isn't charged. */
+static void run_charge_one(const struct rmem_run *run, struct rmem_call *call, u64 elapsed_ns)
+{
 	call->offload->used_ns += elapsed_ns;
 	if (call->wants_page)
 		call->waited_ns += elapsed_ns;
@@ -345,10 +401,76 @@ static void run_charge_one(const struct rmem_run *run, struct rmem_call *call, u
 	if (call->ended)
 		return;
 	if (call->used_ns > call->offload->budget_us * BASE_NSEC_PER_USEC ||
-	    call->offload->stops || __atomic_load_n(&session->stops, __ATOMIC_RELAXED))
+	    run_is_stopped(run, call))
 		run_end(call, RMEM_NODE_OVER_BUDGET, 0);
 	else if (call->waited_ns > RUN_WAIT_NS_MAX)
 		run_end(call, RMEM_NODE_FAILED, ENOMEM);
+}
+
+/* A space that has the place of the call's, which was deleted, isn't charged. */
+static void run_charge_space(const struct rmem_run *run, const struct rmem_call *call,
+			     u64 elapsed_ns)
+{
+	struct rmem_space *space = &run->node->spaces.slot[call->lane];
+
+	if (__atomic_load_n(&space->incarnation, __ATOMIC_RELAXED) == call->incarnation)
+		__atomic_store_n(&space->calls_ns, space->calls_ns + elapsed_ns, __ATOMIC_RELAXED);
+}
+
+/* ---- sleep ---------------------------------------------------------------------------------- */
+
+/* After a step that parked it. */
+static void run_sleep(struct rmem_run *run, struct rmem_call *call)
+{
+	call->parks = false;
+	if (call->woken) {
+		call->woken = false;
+		rmem_run_begin(run, call);
+		return;
+	}
+	call->asleep = true;
+	run->asleep++;
+}
+
+void rmem_run_wake(struct rmem_run *run, struct rmem_call *call)
+{
+	if (!call->asleep) {
+		call->woken = true;
+		return;
+	}
+	call->asleep = false;
+	run->asleep--;
+	rmem_run_begin(run, call);
+}
+
+void rmem_run_rouse(struct rmem_run *run)
+{
+	u32 n;
+
+	for (n = 0; run->asleep && n < RMEM_RUN_CALLS; n++) {
+		struct rmem_call *call = &run->call[n];
+
+		if (call->asleep && run_is_stopped(run, call))
+			rmem_run_wake(run, call);
+	}
+}
+
+void rmem_run_start_init(struct rmem_run *run, struct rmem_run_offload *offload,
+			 struct rmem_call *call)
+{
+	base_zero(call, sizeof(*call));
+	call->run = run;
+	call->offload = offload;
+	call->index = RMEM_RUN_CALLS;
+	call->head.type = RMEM_CALL;
+	call->room_bytes = sizeof(struct rmem_found);
+}
+
+int rmem_run_start_step(struct rmem_call *call)
+{
+	call->wants_page = false;
+	call->parks = false;
+	return call->offload->ops->start(call);
 }
 
 static void run_count(struct rmem_run_offload *offload, const struct rmem_call *call)
@@ -368,14 +490,17 @@ struct rmem_call *rmem_run_charge(struct rmem_run *run,
 
 	lane->credit_ns = lane->credit_ns - (s64)elapsed_ns > -RUN_DEBT_NS_MAX ?
 				  lane->credit_ns - (s64)elapsed_ns : -RUN_DEBT_NS_MAX;
+	run_charge_space(run, round[0], elapsed_ns);
 	for (n = 0; n < count; n++) {
 		struct rmem_call *call = round[n];
 
 		run_charge_one(run, call, elapsed_ns / count);
-		if (!call->ended) {
+		if (!call->ended && call->parks)
+			run_sleep(run, call);
+		else if (!call->ended)
 			rmem_run_begin(run, call);
+		if (!call->ended)
 			continue;
-		}
 		run_count(call->offload, call);
 		call->next = ended;
 		ended = call;
@@ -432,6 +557,7 @@ void rmem_run_settle(struct rmem_run *run, struct rmem_call *call, struct rmem_a
 void rmem_run_give(struct rmem_run *run, struct rmem_call *call)
 {
 	call->offload->calls--;
+	call->ops = NULL;
 	run->lane[call->lane].calls--;
 	run->in_use--;
 	call->next = run->free;

@@ -22,7 +22,6 @@
 #include "compat/compat.h"
 #include "core/base/bytes.h"
 #include "edm_ops.h"
-#include "rmem/transport/edm/prefix.h"
 #include "rmem/transport/udp/path.h"
 #include "uapi/remora_rmem.h"
 
@@ -140,7 +139,7 @@ static struct sk_buff *client_find(struct sk_buff_head *list, u64 session, u64 i
 	return NULL;
 }
 
-/* ---- out: BH disabled ---- */
+/* ---- out: BH disabled, with the member's lock ---- */
 
 /* The layers below take the cb for theirs. */
 static void client_leave(struct client_path *path, struct sk_buff *skb)
@@ -149,10 +148,17 @@ static void client_leave(struct client_path *path, struct sk_buff *skb)
 	rmem_udp_transmit(&path->udp, skb);
 }
 
+/*
+ * As UDP's do, so that they don't delay those that have grants: nobody booked a port for them.
+ * Their answers have the same mark. The member's lock keeps other datagrams of the socket away
+ * meanwhile.
+ */
 static void client_leave_unscheduled(struct client_path *path, struct sk_buff *skb)
 {
 	rmem_path_count(&path->udp.path, RMEM_PATH_UNSCHEDULED);
+	rmem_socket_mark(&path->udp.socket, 0, 0);
 	client_leave(path, skb);
+	rmem_socket_mark(&path->udp.socket, EDM_TOS, EDM_PRIORITY);
 }
 
 static void client_sent(struct edm_op *op, bool unscheduled)
@@ -177,16 +183,18 @@ static void client_write_prefix(const struct client_path *path, struct rmem_edm_
 	const struct flowi4 *ip4 = &socket->flow.u.ip4;
 	const struct flowi6 *ip6 = &socket->flow.u.ip6;
 
+	struct in6_addr client = ip6->saddr, node = ip6->daddr;
+
 	memset(prefix, 0, sizeof(*prefix));
 	if (socket->sock->sk->sk_family == AF_INET) {
-		ipv6_addr_set_v4mapped(ip4->saddr, &prefix->client);
-		ipv6_addr_set_v4mapped(ip4->daddr, &prefix->node);
+		ipv6_addr_set_v4mapped(ip4->saddr, &client);
+		ipv6_addr_set_v4mapped(ip4->daddr, &node);
 		prefix->port = ip4->fl4_sport;
 	} else {
-		prefix->client = ip6->saddr;
-		prefix->node = ip6->daddr;
 		prefix->port = ip6->fl6_sport;
 	}
+	memcpy(prefix->client, &client, sizeof(prefix->client));
+	memcpy(prefix->node, &node, sizeof(prefix->node));
 }
 
 static struct sk_buff *client_copy(const struct sk_buff *skb, u32 headroom, u32 prefix_bytes)
@@ -527,3 +535,4 @@ module_exit(client_exit);
 MODULE_ALIAS("rmem-transport-" SCHEME);
 MODULE_DESCRIPTION("Remora remote memory: the client's transport by EDM");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -20,7 +20,6 @@
 #include <net/ipv6.h>
 
 #include "edm_ops.h"
-#include "rmem/transport/edm/prefix.h"
 #include "rmem/transport/udp/port.h"
 
 /*
@@ -84,7 +83,7 @@ static void port_leave(struct sk_buff *skb)
 
 /* ---- answers ---- */
 
-/* An answer's packet has its IP header, whose checksum is made when it leaves. */
+/* Granted packets go first. Each has its IP header, whose checksum is made when it leaves. */
 static void port_mark(struct sk_buff *skb)
 {
 	skb->priority = EDM_PRIORITY;
@@ -107,7 +106,6 @@ static void port_hold(u64 flow, struct sk_buff *skb)
 	    port_held_bytes + skb->truesize <= PORT_HELD_BYTES_MAX) {
 		answer->held_bytes += skb->len + EDM_FRAME_BYTES;
 		*port_end_of(skb) = answer->held_bytes;
-		port_mark(skb);
 		port_held_bytes += skb->truesize;
 		__skb_queue_tail(&answer->packets, skb);
 	} else {
@@ -116,7 +114,8 @@ static void port_hold(u64 flow, struct sk_buff *skb)
 	spin_unlock(&port_lock);
 }
 
-static void port_granted(struct edm_membership *member, u16 peer, u32 id, u32 end)
+static void port_granted(struct edm_membership *member, u16 peer, u32 id, u32 end,
+			 bool unscheduled)
 {
 	struct port_answer *answer = port_answer(peer, id);
 	struct sk_buff_head leave;
@@ -131,8 +130,11 @@ static void port_granted(struct edm_membership *member, u16 peer, u32 id, u32 en
 		__skb_queue_tail(&leave, skb);
 	}
 	spin_unlock(&port_lock);
-	while ((skb = __skb_dequeue(&leave)))
+	while ((skb = __skb_dequeue(&leave))) {
+		if (likely(!unscheduled))
+			port_mark(skb);
 		port_leave(skb);
+	}
 }
 
 static void port_drop_all(void)
@@ -184,12 +186,14 @@ static bool port_strip(struct sk_buff *skb, struct rmem_edm_prefix *prefix)
 static void port_path(const struct rmem_edm_prefix *prefix, u64 flow, struct rmem_port_path *path)
 {
 	struct udp_way *way = (struct udp_way *)path->own;
+	struct in6_addr client;
 
+	memcpy(&client, prefix->client, sizeof(client));
 	memset(path, 0, sizeof(*path));
-	memcpy(path->peer.addr, &prefix->client, sizeof(path->peer.addr));
+	memcpy(path->peer.addr, &client, sizeof(path->peer.addr));
 	path->peer.port = ntohs(prefix->port);
-	way->local = prefix->node;
-	way->ipv4 = ipv6_addr_v4mapped(&prefix->client) && ipv6_addr_v4mapped(&prefix->node);
+	memcpy(&way->local, prefix->node, sizeof(way->local));
+	way->ipv4 = ipv6_addr_v4mapped(&client) && ipv6_addr_v4mapped(&way->local);
 	way->flow = flow;
 }
 
@@ -274,3 +278,4 @@ module_exit(port_exit);
 MODULE_ALIAS("rmem-port-edm");
 MODULE_DESCRIPTION("Remora remote memory: the node's answers by EDM");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -691,3 +691,4 @@ module_exit(client_exit);
 MODULE_ALIAS("rmem-transport-" SCHEME);
 MODULE_DESCRIPTION("Remora remote memory: client's transport over Marlin");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -127,8 +127,8 @@ static void port_flush(struct rmem_port_batch *batch)
 }
 
 static void port_reply(struct rmem_port *port, const struct rmem_port_path *path,
-		       const struct base_siphash_key *key, struct rmem_head *head,
-		       const void *payload)
+		       const struct base_siphash_key *key, const struct rmem_seal_key *seal,
+		       struct rmem_head *head, const void *payload)
 {
 	struct port_tx out = {
 		.port = container_of(port, struct port, port),
@@ -295,3 +295,4 @@ module_exit(port_exit);
 
 MODULE_DESCRIPTION("Remora memory node: port at Marlin");
 MODULE_LICENSE("GPL");
+MODULE_VERSION(REMORA_VERSION);

@@ -157,7 +157,10 @@ static int port_copy_add(struct port_copy *copy, const struct rmem_head *head,
 	return data->walk(data, port_copy_stretch, copy) ? 0 : -EFAULT;
 }
 
-/* marlin_loan_copy() has ended: one answer for the whole READ. */
+/*
+ * marlin_loan_copy() has ended: one answer for the whole READ. If bytes might be lost, the client
+ * asks again.
+ */
 static void port_copied(struct marlin_loan_copy *loan)
 {
 	struct port_copy *copy = container_of(loan, struct port_copy, loan);
@@ -169,9 +172,11 @@ static void port_copied(struct marlin_loan_copy *loan)
 		.head = &copy->head,
 	};
 
-	copy->head.offset = copy->head.len;
-	copy->head.len = copy->bytes;
-	port_send(&out, &copy->room);
+	if (loan->whole) {
+		copy->head.offset = copy->head.len;
+		copy->head.len = copy->bytes;
+		port_send(&out, &copy->room);
+	}
 	port_copy_put(copy);
 }
 

@@ -10,7 +10,8 @@
  * to the lent page itself, and the scrubber leaves a page alone while one does. A client that
  * writes a range while reading it can change the page while the packet waits in a queue. It gets
  * the old data, the new, or a packet that its digest refuses. The fragments are marked as shared,
- * for layers that would compute over them twice.
+ * for layers that would compute over them twice. Sealed answers have copies, and are encrypted as
+ * they leave, without a slot's lock.
  */
 #include <linux/ipv6.h>
 #include <linux/mm.h>
@@ -18,6 +19,7 @@
 #include <linux/udp.h>
 
 #include "rmem/transport/udp/port.h"
+#include "rmem/carrier/cipher.h"
 #include "rmem/carrier/skb.h"
 
 /* The layers below the message put theirs before it. */
@@ -66,11 +68,40 @@ static u64 answer_next_number(void)
 	return (u64)smp_processor_id() << 48 | this_cpu_inc_return(numbers);
 }
 
-struct sk_buff *udp_answer_alone(const struct base_siphash_key *key, struct rmem_head *head,
+static bool answer_seal(struct sk_buff *skb, const struct rmem_seal_key *key, u64 salt)
+{
+	static_assert(sizeof(salt) == RMEM_SEAL_SALT_BYTES);
+
+	if (likely(!rmem_wire_is_sealed(skb->data) ||
+		   rmem_skb_seal(skb, key, (const u8 *)&salt, SEND_GFP)))
+		return true;
+	rmem_port_count(RMEM_PORT_NO_BUFFER);
+	kfree_skb(skb);
+	return false;
+}
+
+struct sk_buff *udp_answers_seal(struct sk_buff *packets, const struct rmem_seal_key *key)
+{
+	struct sk_buff *sealed = NULL, **last = &sealed, *skb, *next;
+	u64 salt = rmem_cipher_salt();
+
+	skb_list_walk_safe(packets, skb, next) {
+		skb_mark_not_on_list(skb);
+		if (!answer_seal(skb, key, salt))
+			continue;
+		*last = skb;
+		last = &skb->next;
+	}
+	return sealed;
+}
+
+struct sk_buff *udp_answer_alone(const struct base_siphash_key *key,
+				 const struct rmem_seal_key *seal, struct rmem_head *head,
 				 const void *payload)
 {
 	u32 bytes = rmem_wire_payload_bytes(head);
 	u32 paged = bytes > LINEAR_MAX ? bytes : 0;
+	struct base_siphash h;
 	struct sk_buff *skb;
 
 	skb = paged ? answer_packet_paged(RMEM_HEADS_BYTES(1), paged) :
@@ -86,11 +117,15 @@ struct sk_buff *udp_answer_alone(const struct base_siphash_key *key, struct rmem
 	} else if (bytes) {
 		skb_put_data(skb, payload, bytes);
 	}
-	return skb;
+	if (!seal)
+		return skb;
+	rmem_skb_end(skb, 1, head->more, &h, key);
+	return answer_seal(skb, seal, rmem_cipher_salt()) ? skb : NULL;
 }
 
 static bool answer_has_room(const struct sk_buff *skb, unsigned int fragments)
 {
+	fragments += rmem_wire_is_sealed(skb->data); /* the seal */
 	return rmem_skb_has_head_room(skb) &&
 	       skb_shinfo(skb)->nr_frags + fragments <= MAX_SKB_FRAGS;
 }
@@ -109,7 +144,8 @@ struct sk_buff *udp_answers_take_open(struct udp_answers *answers)
 	struct sk_buff *packet = answers->open;
 
 	if (packet)
-		rmem_wire_seal(packet->data, answers->bundle.messages, false, &answers->hash);
+		rmem_skb_end(packet, answers->bundle.messages, false, &answers->hash,
+			     &answers->key);
 	answers->open = NULL;
 	return packet;
 }
@@ -144,6 +180,7 @@ static struct sk_buff *answer_packet_for(struct udp_answers *answers,
 	answer_complete_open(answers);
 	head->number = answer_next_number();
 	rmem_skb_begin(skb, head);
+	answers->key = *key;
 	base_siphash_init(&answers->hash, key);
 	answers->open = skb;
 	answers->boot = head->boot;
@@ -224,7 +261,7 @@ static void answer_own_fill(void *arg, struct page *page, const void *from, u32 
 	}
 }
 
-static void answer_seal(struct udp_answers *answers, struct sk_buff *skb, struct rmem_head *head)
+static void answer_end(struct udp_answers *answers, struct sk_buff *skb, struct rmem_head *head)
 {
 	rmem_skb_add(skb, rmem_skb_put_msg(skb), head, &answers->hash);
 }
@@ -249,7 +286,7 @@ static int answer_add_copied(struct udp_answers *answers, const struct base_siph
 		return -ENOMEM;
 	}
 	answer_own_add(skb, &own);
-	answer_seal(answers, skb, head);
+	answer_end(answers, skb, head);
 	return 0;
 }
 
@@ -267,6 +304,6 @@ int udp_answers_add(struct udp_answers *answers, const struct base_siphash_key *
 		data->walk(data, answer_add_page, skb);
 		skb_shinfo(skb)->flags |= SKBFL_SHARED_FRAG;
 	}
-	answer_seal(answers, skb, head);
+	answer_end(answers, skb, head);
 	return 0;
 }

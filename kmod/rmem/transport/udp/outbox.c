@@ -28,12 +28,16 @@ struct udp_outbox {
 	u64 session;
 	u32 space;
 	u8 integrity;
+	bool sealed;
+	struct rmem_seal_key key; /* if it is */
 	struct dst_entry *route;
 };
 
 static void outbox_send(struct udp_outbox *out, struct sk_buff *packets) __must_hold(&out->lock)
 {
 	lockdep_assert_held(&out->lock);
+	if (out->sealed)
+		packets = udp_answers_seal(packets, &out->key);
 	if (packets)
 		udp_route_send(out->port, out->route, &out->path, out->integrity == RMEM_LINK,
 			       packets);
@@ -70,22 +74,26 @@ static void outbox_waited(struct timer_list *timer)
 	rcu_read_unlock();
 }
 
+/* A sealed session's key changes with its name. */
 static bool outbox_is_for(const struct udp_outbox *out, const struct rmem_head *head,
-			  const struct rmem_port_path *path)
+			  const struct rmem_port_path *path, const struct rmem_seal_key *seal)
 {
 	return out->session == head->session && out->space == head->space &&
-	       out->integrity == head->integrity && udp_path_equal(&out->path, path) &&
+	       out->integrity == head->integrity && out->sealed == !!seal &&
+	       udp_path_equal(&out->path, path) &&
+	       udp_way_of(&out->path)->tos == udp_way_of(path)->tos &&
 	       udp_way_of(&out->path)->flow == udp_way_of(path)->flow;
 }
 
 struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head *head,
-				  const struct rmem_port_path *path)
+				  const struct rmem_port_path *path,
+				  const struct rmem_seal_key *seal)
 	__acquires(outbox)
 {
 	struct udp_outbox *out = this_cpu_ptr(port->outbox);
 
 	spin_lock(&out->lock);
-	if (likely(outbox_is_for(out, head, path)))
+	if (likely(outbox_is_for(out, head, path, seal)))
 		return out;
 	if (READ_ONCE(port->closing))
 		outbox_drop(out);
@@ -95,6 +103,11 @@ struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head 
 	out->space = head->space;
 	out->integrity = head->integrity;
 	out->path = *path;
+	if (out->sealed)
+		rmem_seal_wipe(&out->key, sizeof(out->key));
+	out->sealed = seal;
+	if (seal)
+		out->key = *seal;
 	return out;
 }
 
@@ -152,6 +165,7 @@ void udp_outbox_close(struct udp_port *port)
 		compat_timer_delete_sync(&out->timer);
 		spin_lock_bh(&out->lock);
 		outbox_drop(out);
+		rmem_seal_wipe(&out->key, sizeof(out->key));
 		spin_unlock_bh(&out->lock);
 	}
 	free_percpu(port->outbox);

@@ -93,7 +93,7 @@ static bool packet_add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset,
  */
 static bool packet_may_lend(const struct rmem_session *session, const struct rmem_op *op)
 {
-	return !rmem_type_has_ranges(op->type) &&
+	return !rmem_type_has_ranges(op->type) && session->integrity != RMEM_SEALED &&
 	       (session->integrity != RMEM_LINK || !session->fail_after_ms);
 }
 
@@ -141,7 +141,9 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 	return packet->skb && packet->shared && rmem_type_may_share(tx->head.type) &&
 	       rmem_skb_has_head_room(packet->skb) &&
 	       rmem_bundle_joins(&bundle, limit_bytes, &tx->head) &&
-	       skb_shinfo(packet->skb)->nr_frags + packet_message_frags(tx) <= MAX_SKB_FRAGS;
+	       skb_shinfo(packet->skb)->nr_frags + packet_message_frags(tx) +
+			       rmem_wire_is_sealed(packet->skb->data) <=
+		       MAX_SKB_FRAGS;
 }
 
 /* Behind other messages there is room in fragments only. */
@@ -209,12 +211,19 @@ bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *sess
 	return true;
 }
 
-struct sk_buff *rmem_packet_take(struct rmem_packet *packet)
+struct sk_buff *rmem_packet_take(struct rmem_packet *packet, const struct rmem_session *session)
 {
 	struct sk_buff *skb = packet->skb;
 
 	if (skb)
-		rmem_wire_seal(skb->data, packet->bundle.messages, packet->more, &packet->hash);
+		rmem_skb_end(skb, packet->bundle.messages, packet->more, &packet->hash,
+			     &session->key);
 	packet->skb = NULL;
 	return skb;
+}
+
+bool rmem_packet_seal(struct sk_buff *skb, const struct rmem_seal_key *key,
+		      const u8 salt[RMEM_SEAL_SALT_BYTES])
+{
+	return rmem_skb_seal(skb, key, salt, PACKET_GFP);
 }

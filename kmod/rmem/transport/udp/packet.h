@@ -7,7 +7,7 @@
  * is used anew, and then the first copy leaves with the page's new content. The node refuses it:
  * its id was executed, or is below the session's floor. Only an op that was given up has no such
  * id: there a digest finds out, and where there is none (level link with fail_after) the data is
- * copied.
+ * copied. In a sealed session it is copied, too, and encrypted in the packet.
  */
 #ifndef REMORA_RMEM_PACKET_H
 #define REMORA_RMEM_PACKET_H
@@ -17,6 +17,7 @@
 #include "core/rmem/client/client.h"
 #include "core/rmem/datagram.h"
 #include "rmem_ops.h"
+#include "rmem_seal_ops.h"
 
 /* A datagram: the messages in it, and those that can join them. */
 struct rmem_packet {
@@ -41,7 +42,11 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 bool rmem_packet_add(struct rmem_packet *packet, const struct rmem_session *session,
 		     struct rmem_client_tx *tx, u32 messages, bool *copied);
 
-/* The whole datagram, sealed; NULL: there is none. packet is empty afterwards. */
-struct sk_buff *rmem_packet_take(struct rmem_packet *packet);
+/* The whole datagram with its tag; NULL: there is none. packet is empty afterwards. */
+struct sk_buff *rmem_packet_take(struct rmem_packet *packet, const struct rmem_session *session);
+
+/* As rmem_skb_seal(). Atomic, and with the kernel's reserves. */
+bool rmem_packet_seal(struct sk_buff *skb, const struct rmem_seal_key *key,
+		      const u8 salt[RMEM_SEAL_SALT_BYTES]);
 
 #endif

@@ -6,6 +6,8 @@
  *     |
  *   form, lengths -> space known? -> tag                cheap checks first; nothing is
  *     |                                                  changed before all of them held
+ *     |    sealed: form of the header -> space known? -> its tag -> session's keys -> open -> form
+ *     |
  *   each message: digest, rmem_port_request() --> answers
  *     |                                              |
  *   outbox.c <---------------------------------------'
@@ -20,6 +22,8 @@
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/slab.h>
+#include <net/dsfield.h>
+#include <net/inet_ecn.h>
 #include <net/ipv6.h>
 #include <net/sock.h>
 #include <net/udp.h>
@@ -28,13 +32,16 @@
 #include "compat/compat.h"
 #include "rmem/transport/udp/port.h"
 #include "rmem/carrier/skb.h"
+#include "remora/rmem_edm.h"
 
 /* One datagram on its way through, a message at a time; lives on the stack. */
 struct udp_rx {
 	struct rmem_port_batch batch; /* first */
 	struct udp_port *port;
 	struct sk_buff *skb;
-	const void *heads; /* in skb's linear part */
+	const void *heads; /* in skb's linear part, or of the plaintext */
+	const void *plain; /* of a sealed datagram; else NULL */
+	struct rmem_seal_keys keys;
 	struct rmem_datagram in;
 	struct udp_outbox *out;
 };
@@ -49,6 +56,12 @@ static struct udp_rx *port_rx_of(struct rmem_port_batch *batch)
 
 /* ---- reception ---- */
 
+/* The answer's class, by its request's: EDM's alone. Clients choose no other for its answers. */
+static u8 port_tos(u8 request)
+{
+	return (request & ~INET_ECN_MASK) == EDM_TOS ? EDM_TOS : 0;
+}
+
 static void port_read_path(struct sk_buff *skb, struct rmem_port_path *path)
 {
 	struct udp_way *way = (struct udp_way *)path->own;
@@ -60,10 +73,12 @@ static void port_read_path(struct sk_buff *skb, struct rmem_port_path *path)
 	if (way->ipv4) {
 		struct in6_addr peer;
 
+		way->tos = port_tos(ip_hdr(skb)->tos);
 		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &peer);
 		memcpy(path->peer.addr, &peer, sizeof(path->peer.addr));
 		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &way->local);
 	} else {
+		way->tos = port_tos(ipv6_get_dsfield(ipv6_hdr(skb)));
 		memcpy(path->peer.addr, &ipv6_hdr(skb)->saddr, sizeof(path->peer.addr));
 		way->local = ipv6_hdr(skb)->daddr;
 		way->ifindex = ipv6_iface_scope_id(&ipv6_hdr(skb)->saddr, inet6_iif(skb));
@@ -76,28 +91,76 @@ static bool port_wants_checksum(const struct rmem_head *head)
 	return head->integrity == RMEM_LINK;
 }
 
-/* The checks anybody's packet goes through, cheapest first. */
-static bool port_admit(struct udp_rx *rx)
+/* The checks of anybody's packet before its tag, cheapest first. */
+static bool port_looks_right(struct udp_rx *rx, const struct rmem_head *head)
 {
 	struct sk_buff *skb = rx->skb;
-	enum rmem_wire_verdict verdict;
 
-	rx->heads = rmem_skb_pull_heads(skb);
-	verdict = rmem_skb_open(&rx->in, skb, rx->heads, false);
-	if (verdict != RMEM_WIRE_GOOD)
-		return rmem_port_drop(RMEM_PORT_WIRE + verdict, skb->len);
-	rx->batch.key = rmem_port_key(&rx->port->port, rx->in.head.space, skb->len);
+	rx->batch.key = rmem_port_key(&rx->port->port, head->space, skb->len);
 	if (!rx->batch.key)
 		return false;
-	if (port_wants_checksum(&rx->in.head) && !udp_hdr(skb)->check)
+	if (port_wants_checksum(head) && !udp_hdr(skb)->check)
 		return rmem_port_drop(RMEM_PORT_NO_CHECKSUM, skb->len);
 	if (skb->pkt_type != PACKET_HOST)
 		return rmem_port_drop(RMEM_PORT_NOT_UNICAST, skb->len);
 	if (skb_pfmemalloc(skb))
 		return rmem_port_drop(RMEM_PORT_RESERVE, skb->len);
+	return true;
+}
+
+static bool port_admit(struct udp_rx *rx)
+{
+	struct sk_buff *skb = rx->skb;
+	enum rmem_wire_verdict verdict;
+
+	verdict = rmem_skb_open(&rx->in, skb, rx->heads, false);
+	if (verdict != RMEM_WIRE_GOOD)
+		return rmem_port_drop(RMEM_PORT_WIRE + verdict, skb->len);
+	if (!port_looks_right(rx, &rx->in.head))
+		return false;
 	if (!rmem_skb_verifies(&rx->in, rx->batch.key, skb, rx->heads))
 		return rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_TAG, skb->len);
 	return true;
+}
+
+/* A client whose keys are gone is told that its session is. */
+static bool port_find_keys(struct udp_rx *rx, const struct rmem_head *head)
+{
+	struct rmem_head notice;
+
+	if (likely(rmem_port_seal_keys(&rx->port->port, head, &rx->keys, &notice)))
+		return true;
+	rmem_udp_port_ops.reply(&rx->port->port, &rx->batch.path, rx->batch.key, NULL, &notice,
+				NULL);
+	return false;
+}
+
+/* The same for a sealed datagram: its heads can't be read before it's opened. */
+static bool port_admit_sealed(struct udp_rx *rx)
+{
+	u32 bytes = rx->skb->len - RMEM_SKB_HEADS, messages;
+	enum rmem_wire_verdict verdict;
+	struct rmem_head head;
+
+	verdict = rmem_wire_parse_hdr(rx->heads, &head, &messages);
+	if (verdict == RMEM_WIRE_GOOD && (!rmem_seal_fits(bytes) || !rx->batch.seals))
+		verdict = RMEM_WIRE_MALFORMED;
+	if (verdict != RMEM_WIRE_GOOD)
+		return rmem_port_drop(RMEM_PORT_WIRE + verdict, rx->skb->len);
+	if (!port_looks_right(rx, &head))
+		return false;
+	if (!rmem_seal_hdr_verifies(rx->heads, rx->batch.key))
+		return rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_TAG, rx->skb->len);
+	if (!port_find_keys(rx, &head))
+		return false;
+	rx->batch.seal = &rx->keys.from_node;
+	rx->plain = rmem_skb_unseal(rx->skb, &rx->keys.from_client);
+	if (!rx->plain)
+		return rmem_port_drop(RMEM_PORT_WIRE + RMEM_WIRE_SEAL, rx->skb->len);
+	rx->heads = rx->plain;
+	verdict = rmem_datagram_open_unsealed(&rx->in, rx->plain, bytes - RMEM_SEAL_BYTES, false);
+	return verdict == RMEM_WIRE_GOOD ||
+	       rmem_port_drop(RMEM_PORT_WIRE + verdict, rx->skb->len);
 }
 
 /* path: of a request that came another way; NULL. False: nothing of it was good for anything. */
@@ -106,15 +169,17 @@ static bool port_handle(struct udp_rx *rx, const struct rmem_port_path *path)
 	struct rmem_skb_record r;
 	bool any = false;
 
-	if (!port_admit(rx))
-		return false;
+	rx->heads = rmem_skb_pull_heads(rx->skb);
 	if (path)
 		rx->batch.path = *path;
 	else
 		port_read_path(rx->skb, &rx->batch.path);
-	rx->out = udp_outbox_get(rx->port, &rx->in.head, &rx->batch.path);
+	rx->batch.seals = !path; /* the gate's messages have no room for a seal */
+	if (rx->heads && rmem_wire_is_sealed(rx->heads) ? !port_admit_sealed(rx) : !port_admit(rx))
+		return false;
+	rx->out = udp_outbox_get(rx->port, &rx->in.head, &rx->batch.path, rx->batch.seal);
 	while (rmem_datagram_step(&rx->in, rx->heads)) {
-		rmem_skb_record_init(&r, &rx->in, rx->skb);
+		rmem_skb_record_init(&r, &rx->in, rx->skb, rx->plain);
 		any |= rmem_port_request(&rx->batch, &r.record);
 	}
 	udp_outbox_put(rx->out, rx->in.head.more);
@@ -126,15 +191,18 @@ static void port_execute(struct udp_port *port, struct sk_buff *skb,
 			 const struct rmem_port_path *path)
 {
 	struct udp_rx rx = { .port = port, .skb = skb };
+	bool handled = false;
 
 	if (likely(port)) {
 		rx.batch.port = &port->port;
-		if (port_handle(&rx, path)) {
-			consume_skb(skb);
-			return;
-		}
+		handled = port_handle(&rx, path);
+		if (rx.batch.seal)
+			rmem_seal_wipe(&rx.keys, sizeof(rx.keys));
 	}
-	kfree_skb(skb);
+	if (handled)
+		consume_skb(skb);
+	else
+		kfree_skb(skb);
 }
 
 static int port_request(struct sock *sk, struct sk_buff *skb)
@@ -195,10 +263,10 @@ static void port_flush_answers(struct rmem_port_batch *batch)
 }
 
 static void port_reply(struct rmem_port *port, const struct rmem_port_path *path,
-		       const struct base_siphash_key *key, struct rmem_head *head,
-		       const void *payload)
+		       const struct base_siphash_key *key, const struct rmem_seal_key *seal,
+		       struct rmem_head *head, const void *payload)
 {
-	struct sk_buff *packet = udp_answer_alone(key, head, payload);
+	struct sk_buff *packet = udp_answer_alone(key, seal, head, payload);
 	struct udp_port *mine = udp_port_of(port);
 	struct udp_route route = {};
 

@@ -30,6 +30,7 @@ struct udp_way {
 	struct in6_addr local; /* the request's destination, hence the answer's source */
 	int ifindex;	       /* of a link-local peer, else 0 */
 	bool ipv4;
+	u8 tos;	  /* of the answer, without ECN: EDM_TOS as its request, else 0 */
 	u64 flow; /* not 0: the answers are the gate's, which knows them by this */
 };
 
@@ -94,6 +95,7 @@ struct udp_answers {
 	struct sk_buff *open;		  /* can take more */
 	struct rmem_bundle bundle;	  /* in open */
 	struct base_siphash hash;	  /* for open's tag, so far */
+	struct base_siphash_key key;	  /* of open's space */
 	u64 boot;			  /* in open's header */
 };
 
@@ -102,15 +104,18 @@ static inline bool udp_answers_any(const struct udp_answers *answers)
 	return answers->full || answers->open;
 }
 
-/* Seal the waiting packets and hand them to the caller, which sends them. */
+/* Complete the waiting packets' headers and hand them to the caller, which sends them. */
 struct sk_buff *udp_answers_take_full(struct udp_answers *answers);
 struct sk_buff *udp_answers_take_open(struct udp_answers *answers);
 /* As in struct rmem_port_ops. */
 int udp_answers_add(struct udp_answers *answers, const struct base_siphash_key *key,
 		    struct rmem_head *head, const struct rmem_port_data *data, u32 room_bytes);
-/* An answer of its own; NULL: no buffer. */
-struct sk_buff *udp_answer_alone(const struct base_siphash_key *key, struct rmem_head *head,
+/* An answer of its own, sealed unless seal is NULL. NULL: no buffer. */
+struct sk_buff *udp_answer_alone(const struct base_siphash_key *key,
+				 const struct rmem_seal_key *seal, struct rmem_head *head,
 				 const void *payload);
+/* Seal each packet. Frees and counts packets that it has no memory for; returns the others. */
+struct sk_buff *udp_answers_seal(struct sk_buff *packets, const struct rmem_seal_key *key);
 
 /* ---- outbox.c: BH disabled, under rcu_read_lock() ---- */
 
@@ -118,11 +123,13 @@ int udp_outbox_open(struct udp_port *port);
 void udp_outbox_close(struct udp_port *port);
 /*
  * get: this CPU's outbox, locked until put, without answers that can't travel with those to head.
+ * seal: the key that seals its answers, or NULL.
  * route: the way its answers go is looked up; slot lock of their session. put: they leave, but for
  * one packet that can wait for more.
  */
 struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head *head,
-				  const struct rmem_port_path *path)
+				  const struct rmem_port_path *path,
+				  const struct rmem_seal_key *seal)
 	__acquires(outbox);
 struct udp_answers *udp_outbox_answers(struct udp_outbox *out);
 void udp_outbox_route(struct udp_outbox *out, struct udp_route *route);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The way of an answer. It leaves from the address its request came to. Its route is looked up once
- * and kept with the session's slot for as long as it is valid and the slot's requests come from the
- * same peer.
+ * The way of an answer. It leaves from the address its request came to. Answers to EDM's clients
+ * have their DSCP, so they go first both ways. Its route is looked up once and kept with the
+ * session's slot for as long as it is valid and the slot's requests come from the same peer.
  */
 #include <linux/export.h>
 #include <linux/ip.h>
@@ -157,7 +157,7 @@ static int route_send_ipv4(struct udp_port *port, struct dst_entry *dst,
 	memset(IPCB(skb), 0, sizeof(*IPCB(skb)));
 	ip->version = 4;
 	ip->ihl = sizeof(*ip) / 4;
-	ip->tos = 0;
+	ip->tos = udp_way_of(path)->tos;
 	ip->ttl = ip4_dst_hoplimit(dst);
 	ip->protocol = IPPROTO_UDP;
 	ip->saddr = source;
@@ -186,7 +186,7 @@ static int route_send_ipv6(struct udp_port *port, struct dst_entry *dst,
 	ip = skb_push(skb, sizeof(*ip));
 	skb_reset_network_header(skb);
 	memset(IP6CB(skb), 0, sizeof(*IP6CB(skb)));
-	ip6_flow_hdr(ip, 0, 0);
+	ip6_flow_hdr(ip, udp_way_of(path)->tos, 0);
 	ip->nexthdr = IPPROTO_UDP;
 	ip->hop_limit = ip6_dst_hoplimit(dst);
 	ip->saddr = udp_way_of(path)->local;
@@ -212,6 +212,7 @@ void udp_route_send(struct udp_port *port, struct dst_entry *dst,
 			continue;
 		}
 		skb_dst_set_noref(skb, dst);
+		skb->priority = rt_tos2priority(udp_way_of(path)->tos);
 		if (udp_way_of(path)->ipv4)
 			err = route_send_ipv4(port, dst, path, check, skb);
 		else

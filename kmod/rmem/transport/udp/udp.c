@@ -9,6 +9,7 @@
 #include "compat/compat.h"
 #include "rmem/transport/udp/packet.h"
 #include "rmem/transport/udp/path.h"
+#include "rmem/carrier/cipher.h"
 #include "rmem/carrier/skb.h"
 
 /* ---- out ---- */
@@ -17,13 +18,15 @@ struct udp_batch {
 	struct sk_buff *first, *last; /* whole datagrams */
 	struct rmem_packet packet;    /* the one that others can join */
 	bool reads;		      /* its messages do */
+	bool sealed;		      /* there are datagrams that this key seals */
+	struct rmem_seal_key key;
 };
 
 static_assert(sizeof(struct udp_batch) <= sizeof(struct rmem_batch));
 
-static void udp_close_packet(struct udp_batch *batch)
+static void udp_close_packet(struct udp_batch *batch, const struct rmem_session *session)
 {
-	struct sk_buff *skb = rmem_packet_take(&batch->packet);
+	struct sk_buff *skb = rmem_packet_take(&batch->packet, session);
 
 	if (!skb)
 		return;
@@ -50,7 +53,11 @@ bool rmem_udp_add(struct rmem_path *path, struct rmem_batch *batch, struct rmem_
 	bool copied = false;
 
 	if (!udp_takes(path, mine, tx))
-		udp_close_packet(mine);
+		udp_close_packet(mine, path->session);
+	if (path->session->integrity == RMEM_SEALED && !tx->head.clear && !mine->sealed) {
+		mine->key = *path->to->sealing_key(path->channel);
+		mine->sealed = true;
+	}
 	mine->reads = rmem_type_answers_data(tx->head.type);
 	if (unlikely(!rmem_packet_add(&mine->packet, path->session, tx, row, &copied))) {
 		rmem_path_count(path, RMEM_PATH_NO_BUFFER);
@@ -73,22 +80,41 @@ void rmem_udp_transmit(struct udp_path *path, struct sk_buff *skb)
 }
 EXPORT_SYMBOL_GPL(rmem_udp_transmit);
 
+/* Seals a datagram, if it is to be. False: that can't be, and it counts as lost. */
+static bool udp_seal(struct udp_path *path, struct udp_batch *batch, struct sk_buff *skb, u64 salt)
+{
+	static_assert(sizeof(salt) == RMEM_SEAL_SALT_BYTES);
+
+	if (likely(!rmem_wire_is_sealed(skb->data) ||
+		   rmem_packet_seal(skb, &batch->key, (const u8 *)&salt)))
+		return true;
+	rmem_path_count(&path->path, RMEM_PATH_NO_BUFFER);
+	kfree_skb(skb);
+	return false;
+}
+
 void rmem_udp_flush(struct rmem_path *path, struct rmem_batch *batch)
 {
 	struct udp_batch *mine = (struct udp_batch *)batch;
 	struct udp_path *udp = udp_path_of(path);
 	struct sk_buff *skb, *next;
+	u64 salt;
 
-	udp_close_packet(mine);
+	udp_close_packet(mine, path->session);
+	salt = mine->sealed ? rmem_cipher_salt() : 0;
 	if (udp->gate && mine->first) {
 		udp->gate->pass(udp, mine->first);
 	} else {
 		skb_list_walk_safe(mine->first, skb, next) {
 			skb_mark_not_on_list(skb);
-			rmem_udp_transmit(udp, skb);
+			if (udp_seal(udp, mine, skb, salt))
+				rmem_udp_transmit(udp, skb);
 		}
 	}
 	mine->first = NULL;
+	if (mine->sealed)
+		rmem_seal_wipe(&mine->key, sizeof(mine->key));
+	mine->sealed = false;
 }
 EXPORT_SYMBOL_GPL(rmem_udp_flush);
 
@@ -112,19 +138,65 @@ static bool udp_verify(struct rmem_path *path, const struct rmem_datagram *d,
 }
 
 /*
+ * Opens a sealed datagram. Returns its header, heads and payloads, or NULL: it isn't from the
+ * path's node, or was changed.
+ */
+static const void *udp_open_sealed(struct rmem_path *path, struct rmem_datagram *d,
+				   const struct sk_buff *skb, const void *hdr,
+				   enum rmem_path_count *reason)
+{
+	u32 bytes = skb->len - RMEM_SKB_HEADS, messages;
+	enum rmem_wire_verdict verdict;
+	struct rmem_seal_key key;
+	const void *plain = NULL;
+
+	verdict = rmem_wire_parse_hdr(hdr, &d->head, &messages);
+	if (verdict == RMEM_WIRE_GOOD && !rmem_seal_fits(bytes))
+		verdict = RMEM_WIRE_MALFORMED;
+	*reason = RMEM_PATH_DROP_STRANGER;
+	if (verdict == RMEM_WIRE_GOOD && (d->head.space != path->session->space ||
+					  path->session->integrity != RMEM_SEALED))
+		return NULL;
+	if (verdict == RMEM_WIRE_GOOD && !rmem_seal_hdr_verifies(hdr, &path->session->key))
+		verdict = RMEM_WIRE_TAG;
+	if (verdict == RMEM_WIRE_GOOD) {
+		if (!path->to->opening_key(path->channel, d->head.session, &key))
+			return NULL;
+		plain = rmem_skb_unseal(skb, &key);
+		rmem_seal_wipe(&key, sizeof(key));
+		verdict = plain ? rmem_datagram_open_unsealed(d, plain, bytes - RMEM_SEAL_BYTES,
+							      true) :
+				  RMEM_WIRE_SEAL;
+	}
+	*reason = RMEM_PATH_DROP_WIRE + verdict;
+	return verdict == RMEM_WIRE_GOOD ? plain : NULL;
+}
+
+/* As it came. False: the same. */
+static bool udp_open_plain(struct rmem_path *path, struct rmem_datagram *d,
+			   const struct sk_buff *skb, const void *heads,
+			   enum rmem_path_count *reason)
+{
+	enum rmem_wire_verdict verdict = rmem_skb_open(d, skb, heads, true);
+
+	*reason = RMEM_PATH_DROP_WIRE + verdict;
+	return likely(verdict == RMEM_WIRE_GOOD && udp_verify(path, d, skb, heads, reason));
+}
+
+/*
  * A packet came in; its UDP checksum, if it has one, was right. It can lie in memory reserved for
  * swap (skb_pfmemalloc()), so it is used or dropped at once, and never kept.
  */
 static int udp_receive(struct sock *sk, struct sk_buff *skb)
 {
 	struct udp_path *mine = rcu_dereference_sk_user_data(sk);
+	const void *heads, *plain = NULL;
 	struct rmem_skb_heads buffer;
-	enum rmem_wire_verdict verdict;
 	enum rmem_path_count reason;
 	struct rmem_skb_record r;
 	struct rmem_path *path;
 	struct rmem_datagram d;
-	const void *heads;
+	bool good;
 
 	if (unlikely(!mine || READ_ONCE(mine->socket.moves))) {
 		kfree_skb(skb);
@@ -132,15 +204,20 @@ static int udp_receive(struct sock *sk, struct sk_buff *skb)
 	}
 	path = &mine->path;
 	heads = rmem_skb_copy_heads(skb, &buffer);
-	verdict = rmem_skb_open(&d, skb, heads, true);
-	reason = RMEM_PATH_DROP_WIRE + verdict;
-	if (unlikely(verdict != RMEM_WIRE_GOOD || !udp_verify(path, &d, skb, heads, &reason))) {
+	if (heads && rmem_wire_is_sealed(heads)) {
+		plain = udp_open_sealed(path, &d, skb, heads, &reason);
+		heads = plain;
+		good = plain;
+	} else {
+		good = udp_open_plain(path, &d, skb, heads, &reason);
+	}
+	if (unlikely(!good)) {
 		path->to->drop(path->channel, reason, skb->len);
 		kfree_skb(skb);
 		return 0;
 	}
 	while (rmem_datagram_step(&d, heads)) {
-		rmem_skb_record_init(&r, &d, skb);
+		rmem_skb_record_init(&r, &d, skb, plain);
 		if (mine->gate && rmem_type_answers_data(d.head.type))
 			mine->gate->answered(mine, &d.head);
 		path->to->receive(path->channel, &r.record);
@@ -176,7 +253,8 @@ int rmem_udp_limits(struct rmem_path *path, struct rmem_limits *limits,
 		    struct netlink_ext_ack *extack)
 {
 	struct rmem_socket *socket = &udp_path_of(path)->socket;
-	u32 below = rmem_socket_header_bytes(socket);
+	u32 seal = path->session->integrity == RMEM_SEALED ? RMEM_SEAL_BYTES : 0;
+	u32 below = rmem_socket_header_bytes(socket) + seal;
 	u32 headers = below + RMEM_HEADS_BYTES(1);
 	bool offload;
 	u32 mtu = rmem_socket_mtu_bytes(socket, &offload);
@@ -210,6 +288,7 @@ static const struct rmem_transport_ops udp_transport = {
 	.name = "udp",
 	.owner = THIS_MODULE,
 	.path_bytes = sizeof(struct udp_path),
+	.seals = true,
 	.no_answer = "the node does not answer: is its UDP port open, do space and key match?",
 	.address_get = udp_address_get,
 	.address_put = udp_address_put,

@@ -189,14 +189,29 @@ public:
         Bytes result; // the answer's payload
     };
     std::vector<Ended> ended; // by run_round()
+    // The calls that lock this key wait; the last one of them.
+    uint64_t locked_key = 0;
+    rmem_call* parked = nullptr;
+    bool wakes_early = false; // before the step ends
 
-    rmem_run_error load(const rmem_offload_ops& ops, uint32_t space = 1,
-                        const std::vector<uint32_t>& clients = {}, uint32_t budget_us = 0) {
+    int load(const rmem_offload_ops& ops, uint32_t space = 1,
+             const std::vector<uint32_t>& clients = {}, uint32_t budget_us = 0) {
         static constexpr rmem_run_ops run_ops{
             [](void* carrier, const rmem_extent* extent) -> void* {
                 static uint8_t zeros[RMEM_PIECE_BYTES_MAX];
                 auto* node = static_cast<Node*>(carrier);
                 return extent->page == RMEM_PAGE_NONE ? zeros : node->at(*extent);
+            },
+            nullptr, nullptr,
+            [](void* carrier, rmem_call* call, u64 key) {
+                auto* node = static_cast<Node*>(carrier);
+                if (key != node->locked_key)
+                    return 0;
+                rmem_run_park(call);
+                node->parked = call;
+                if (node->wakes_early)
+                    rmem_run_wake(&node->table, call);
+                return -EAGAIN;
             }};
         if (!core.running) {
             const size_t bytes = (rmem_run_bytes(&core) + 63) & ~size_t{63};
@@ -216,6 +231,8 @@ public:
         rmem_run_begin(&table, call);
         return true;
     }
+
+    bool locked = false; // a node of several threads would hold the slow lock now
 
     // Each step takes so long. False: no call runs.
     bool run_round(uint64_t step_ns = 100) {
@@ -237,7 +254,9 @@ public:
     }
 
     bool step(rmem_node_call& call) {
+        locked = !call.alone;
         bool more = rmem_node_call_step(&core, &call);
+        locked = false;
         if (call.fill.bytes)
             std::memset(at(call.fill), 0, call.fill.bytes);
         return more;

@@ -286,17 +286,19 @@ TEST_F(NameTest, ListFindsTheFirstRegionAtAnAddressOrBehind) {
     }
 }
 
-TEST_F(NameTest, ListTellsNamesOfARegion) {
-    ASSERT_EQ(publish(client, "a", addr), RMEM_NODE_OK);
-    ASSERT_EQ(publish(client, "b", addr), RMEM_NODE_OK);
-    EXPECT_EQ(list(client, 0), addr);
-    EXPECT_EQ(base_load_le32(&listed.names), 2u);
-    EXPECT_EQ(listed.name[0], 'a');
-    EXPECT_EQ(listed.name[1], 0);
-    ASSERT_EQ(withdraw(client, "a"), RMEM_NODE_OK);
-    EXPECT_EQ(list(client, 0), addr);
-    EXPECT_EQ(base_load_le32(&listed.names), 1u);
-    EXPECT_EQ(listed.name[0], 'b');
+TEST_F(NameTest, ListTellsTheLastNameOfARegion) {
+    auto expect_listed = [&](std::string_view name, uint32_t names) {
+        EXPECT_EQ(list(client, 0), addr);
+        EXPECT_EQ(base_load_le32(&listed.names), names);
+        EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(listed.name)), name);
+    };
+    for (const char* name : {"a", "b@1", "b"})
+        ASSERT_EQ(publish(client, name, addr), RMEM_NODE_OK);
+    expect_listed("b@1", 3);
+    ASSERT_EQ(withdraw(client, "b@1"), RMEM_NODE_OK);
+    expect_listed("b", 2);
+    ASSERT_EQ(withdraw(client, "b"), RMEM_NODE_OK);
+    expect_listed("a", 1);
 }
 
 TEST_F(NameTest, ListTellsNothingOfAnotherSpace) {

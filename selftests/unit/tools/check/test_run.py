@@ -196,11 +196,12 @@ class Check(unittest.TestCase):
         self.expect(("programs", "hello\n", "exit 1"), 1, "0 passed, 1 failed")
 
     def test_a_pattern_without_programs_fails(self):
-        missing = check.Suite("none", "programs", [], None, 1, 5.0, ["out/no/such/*"])
-        with tempfile.TemporaryDirectory() as folder, \
-                mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
-                contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(list(check.run_suite(missing, check.Cost())), [0, 1, 0])
+        for kind in ("programs", "gtest"):
+            missing = check.Suite("none", kind, [], None, 1, 5.0, ["out/no/such/*"])
+            with tempfile.TemporaryDirectory() as folder, \
+                    mock.patch.object(check, "LOGS", pathlib.Path(folder)), \
+                    contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(list(check.run_suite(missing, check.Cost())), [0, 1, 0])
 
     def test_a_hung_program_is_ended_with_its_children(self):
         with tempfile.TemporaryDirectory() as folder:

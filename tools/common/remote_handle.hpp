@@ -10,7 +10,7 @@
 
 #include "support/failure.hpp"
 
-namespace remora::bench {
+namespace remora {
 
 inline void must(int result, const char* what) {
     if (result)
@@ -51,4 +51,4 @@ private:
     raddr_t address_ = 0;
 };
 
-} // namespace remora::bench
+} // namespace remora

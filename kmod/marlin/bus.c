@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Copies across the bridge, and the words of claims. */
+#include <linux/align.h>
+#include <linux/math.h>
+#include <linux/minmax.h>
+#include <linux/mm.h>
+
+#include "marlin/bus.h"
+
+/* So much at a time, for a fault can begin within a copy. */
+#define BUS_STRETCH_BYTES PAGE_SIZE
+
+u32 bus_epoch(struct marlin_bus *bus)
+{
+	return bus->host ? bus->host->link_epoch(bus->ntb, bus->peer) :
+			   (u32)atomic_read(&bus->losses);
+}
+
+void bus_read(struct marlin_bus *bus, void *to, const void *from, size_t bytes)
+{
+	while (bytes) {
+		size_t part = min_t(size_t, bytes, BUS_STRETCH_BYTES);
+
+		memcpy(to, from, part);
+		bus_count_loads(bus, DIV_ROUND_UP(part, sizeof(u64)));
+		if (!bus_carries(bus))
+			memset(to, 0xff, part);
+		to += part;
+		from += part;
+		bytes -= part;
+	}
+}
+
+void bus_write(struct marlin_bus *bus, void *to, const void *from, size_t bytes)
+{
+	while (bytes) {
+		size_t part = min_t(size_t, bytes, BUS_STRETCH_BYTES);
+
+		if (bus_carries(bus))
+			memcpy(to, from, part);
+		to += part;
+		from += part;
+		bytes -= part;
+	}
+}
+
+/* ---- as claims want it: core/marlin/claim.h ---- */
+
+static u64 bus_claim_load(void *bus, const void *word, u32 bytes)
+{
+	u64 value;
+
+	mb(); /* stores have left the processor, and loads of such memory are not ordered */
+	value = bytes == sizeof(u32) ? bus_load32(bus, word) : bus_load64(bus, word);
+	mb(); /* as above */
+	return value;
+}
+
+static void bus_claim_store(void *bus, void *word, u64 value, u32 bytes)
+{
+	mb(); /* all loads and stores of the copy come before its end */
+	if (bytes == sizeof(u32))
+		bus_store32(bus, word, value);
+	else
+		bus_store64(bus, word, value);
+}
+
+static u32 bus_claim_epoch(void *bus)
+{
+	return bus_epoch(bus);
+}
+
+const struct claim_bus marlin_claim_bus = {
+	.load = bus_claim_load,
+	.store = bus_claim_store,
+	.epoch = bus_claim_epoch,
+};
