@@ -312,7 +312,10 @@ private:
         rmem_client_receive(client_.get(), now_ns_, &head, payload, damaged, &rx);
         if (rx.op) {
             require(reinterpret_cast<Mine*>(rx.op)->out && rmem_type_answers_data(rx.op->type));
-            require(uint64_t(rx.data_offset) + rx.data_bytes <= rx.op->len && rx.data_bytes);
+            // A QUERY has room of its own for its result, which can be empty.
+            bool runs = rmem_type_runs(rx.op->type);
+            uint32_t room = runs ? rx.op->call.room_bytes : rx.op->len;
+            require(uint64_t(rx.data_offset) + rx.data_bytes <= room && (rx.data_bytes || runs));
             require(rx.data_bytes == head.len && !damaged);
         }
         require(!rx.finished || rx.accepted);
