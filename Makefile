@@ -35,6 +35,8 @@ PRIVATEDIR = $(PREFIX)/lib/remora
 # A program finds the libraries that it was built with: beside it, or where it is installed with them.
 RPATH = '-Wl,-rpath,$$ORIGIN/../lib'
 PYTHON = python3
+# Where its programs look for packages: Debian's folder. Other distributions have site-packages.
+PYTHONDIR = $(PREFIX)/lib/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')/dist-packages
 
 # Kernel that make modules builds for without KDIR.
 KERNEL = 6.12
@@ -289,6 +291,8 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	$(if $(wildcard out/bin/remora-bpf),install -m 755 out/bin/remora-bpf $(DESTDIR)$(PREFIX)/bin)
 	$(if $(wildcard out/bin/remora-bpf),install -m 644 $(wildcard out/lib/offload/*.bpf.o) $(DESTDIR)$(PRIVATEDIR)/offload)
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
+	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/remora $(wildcard libremote/python/remora/*.py) libremote/python/remora/py.typed
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/python3-remora/examples $(wildcard libremote/python/examples/*.py)
 	install -d $(DESTDIR)$(MANDIR)/man5
 	install -m 644 $(MAN5) $(DESTDIR)$(MANDIR)/man5
 	$(Q)tools/systemd/install "$(DESTDIR)" $(PREFIX)

@@ -50,6 +50,16 @@ class Package(unittest.TestCase):
                         self.assertNotIn("PATH)", run("readelf", "-d", path))
                         self.assertNotIn(str(ROOT).encode(), path.read_bytes(), path)
 
+    def test_the_python_package_runs_with_the_librarys(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("python3-remora", "libremote0"):
+                run("dpkg-deb", "-x", deb(name), folder)
+            root = pathlib.Path(folder) / "usr"
+            [library] = root.glob("lib/*/libremote.so.0")
+            said = run("/usr/bin/python3", root / "share/doc/python3-remora/examples/hello.py",
+                       env={**os.environ, "PYTHONPATH": root / "lib/python3/dist-packages", "LD_LIBRARY_PATH": library.parent})
+            self.assertIn("64 chunks came back", said)
+
     def test_every_module_is_in_a_package(self):
         for package in PACKAGES.glob("remora-modules-*.deb"):
             modules = {pathlib.Path(path).stem for path in files(package.name.split("_")[0]) if path.endswith(".ko")}
