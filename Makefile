@@ -101,6 +101,7 @@ OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_
 OFFLOAD_SRC := $(wildcard tools/offloads/*/*.c)
 OFFLOAD_NAMES := $(sort $(patsubst tools/offloads/%/,%,$(dir $(OFFLOAD_SRC))))
 offload_src = $(wildcard tools/offloads/$1/*.c)
+MAN1 := $(wildcard tools/*/*.1)
 MAN8 := $(wildcard tools/*/*.8 tools/apps/*/*.8)
 MAN5 := $(wildcard tools/*/*.5)
 MAN3 := $(wildcard libremote/man/*.3 libremote/eqds/man/*.3)
@@ -221,7 +222,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libremote/eqds/buil
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all bpf demo demo-marlin demo-eqds demo-edm demo-offload check style unit offloadtest tsan model conformance fuzz-build fuzz \
+.PHONY: all user lib modules modules-all bpf nbdkit demo demo-marlin demo-eqds demo-edm demo-offload check style unit offloadtest tsan model conformance fuzz-build fuzz \
 	bench-rmb bench-core bench-lib bench-calls bench-bpf bench-kv bench-tx bench-dlrm bench-image bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install deb clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
@@ -291,6 +292,8 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	$(if $(wildcard out/bin/remora-bpf),install -m 755 out/bin/remora-bpf $(DESTDIR)$(PREFIX)/bin)
 	$(if $(wildcard out/bin/remora-bpf),install -m 644 $(wildcard out/lib/offload/*.bpf.o) $(DESTDIR)$(PRIVATEDIR)/offload)
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
+	$(if $(wildcard $(NBDKIT_PLUGIN)),install -D -t $(DESTDIR)$(LIBDIR)/nbdkit/plugins $(NBDKIT_PLUGIN))
+	$(if $(wildcard $(NBDKIT_PLUGIN)),install -D -m 644 -t $(DESTDIR)$(MANDIR)/man1 $(MAN1))
 	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/remora $(wildcard libremote/python/remora/*.py) libremote/python/remora/py.typed
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/python3-remora/examples $(wildcard libremote/python/examples/*.py)
 	install -d $(DESTDIR)$(MANDIR)/man5

@@ -46,6 +46,18 @@ endef
 APPS := $(sort $(notdir $(patsubst %/,%,$(dir $(APPS_SRC)))))
 $(foreach each,$(APPS),$(eval $(call app,$(each))))
 
+# Libremote behind interfaces of other programs, which load them. They are no part of `user`, for they need headers of their own.
+FRONT_FLAGS := -std=gnu11 -O2 -g -fPIC $(WARN) -Wshadow -Iinclude
+NBDKIT_PLUGIN := out/lib/nbdkit/plugins/nbdkit-remora-plugin.so
+
+nbdkit: $(NBDKIT_PLUGIN) ## a plug-in of nbdkit, which serves disks in remote memory to NBD's clients
+
+# The plug-in looks for libremote.so two folders above itself, here and where both are installed.
+$(NBDKIT_PLUGIN): tools/nbdkit/remora.c $(wildcard include/remote/*.h) out/lib/libremote.so
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && $(CC) $(FRONT_FLAGS) -fvisibility=hidden $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared $< -Lout/lib -lremote \
+		$(if $(RPATH),'-Wl$(comma)-rpath$(comma)$$ORIGIN/../..') -o $@
+
 # Programs in BPF, and their loader. Offloads whose loops are all over steps are here.
 BPF_OFFLOADS := $(addprefix out/lib/offload/,$(addsuffix .bpf.o,chase tree))
 

@@ -42,7 +42,7 @@ class Package(unittest.TestCase):
         self.assertEqual([line for line in said.splitlines() if line.startswith(("E:", "W:"))], [], said)
 
     def test_programs_need_no_path_of_the_build(self):
-        for name in ("remora", "remora-node", "remora-apps", "libremote0", "libeqds0", "libcmmc0"):
+        for name in ("remora", "remora-node", "remora-apps", "libremote0", "libeqds0", "libcmmc0", "nbdkit-remora-plugin"):
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 run("dpkg-deb", "-x", deb(name), folder)
                 for path in pathlib.Path(folder).glob("usr/**/*"):
