@@ -222,7 +222,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libremote/eqds/buil
 
 # ---- targets ------------------------------------------------------------------------------------
 
-.PHONY: all user lib modules modules-all bpf nbdkit demo demo-marlin demo-eqds demo-edm demo-offload check style unit offloadtest tsan model conformance fuzz-build fuzz \
+.PHONY: all user lib modules modules-all bpf nbdkit fio demo demo-marlin demo-eqds demo-edm demo-offload check style unit offloadtest tsan model conformance fuzz-build fuzz \
 	bench-rmb bench-core bench-lib bench-calls bench-bpf bench-kv bench-tx bench-dlrm bench-image bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install deb clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR

@@ -46,7 +46,7 @@ endef
 APPS := $(sort $(notdir $(patsubst %/,%,$(dir $(APPS_SRC)))))
 $(foreach each,$(APPS),$(eval $(call app,$(each))))
 
-# Libremote behind interfaces of other programs, which load them. They are no part of `user`, for they need headers of their own.
+# Libremote behind interfaces of other programs, which load them. Neither is part of `user`: each needs headers of its own.
 FRONT_FLAGS := -std=gnu11 -O2 -g -fPIC $(WARN) -Wshadow -Iinclude
 NBDKIT_PLUGIN := out/lib/nbdkit/plugins/nbdkit-remora-plugin.so
 
@@ -57,6 +57,14 @@ $(NBDKIT_PLUGIN): tools/nbdkit/remora.c $(wildcard include/remote/*.h) out/lib/l
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(FRONT_FLAGS) -fvisibility=hidden $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared $< -Lout/lib -lremote \
 		$(if $(RPATH),'-Wl$(comma)-rpath$(comma)$$ORIGIN/../..') -o $@
+
+fio: out/lib/fio/remora-fio.so ## an engine of the installed fio, whose source it fetches
+
+# fio's headers have parameters and signs that the project's warnings refuse.
+out/lib/fio/remora-fio.so: tools/fio/remora.c tools/build/fio $(wildcard include/remote/*.h) out/lib/libremote.so
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D) && source=$$(tools/build/fio) && $(CC) $(FRONT_FLAGS) -D_GNU_SOURCE -isystem $$source \
+		-include $$source/config-host.h $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared $< -Lout/lib -lremote '-Wl,-rpath,$$ORIGIN/..' -o $@
 
 # Programs in BPF, and their loader. Offloads whose loops are all over steps are here.
 BPF_OFFLOADS := $(addprefix out/lib/offload/,$(addsuffix .bpf.o,chase tree))
