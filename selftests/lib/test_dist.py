@@ -131,6 +131,13 @@ class Dist(unittest.TestCase):
         self.assertEqual(run(program), "hello, remote memory\n")
         self.assertEqual(run(program, "embedded:size=128M,page=4M"), "hello, remote memory\n")
 
+    def test_a_table_larger_than_its_cache_counts_right(self):
+        program = self.folder / "words"
+        run("g++", "-std=c++20", "-O1", *STRICT, ROOT / "libremote/examples/words.cpp", *flags(ROOT / "out/lib/pkgconfig"), "-o", program)
+        # Some 2.5 MiB of nodes and strings; each word twice, and one more often.
+        text = " ".join(f"word-number-{i}-that-needs-memory" for i in range(12_000)) + "\n"
+        self.assertEqual(run(program, input=text + "often " + text + "often often"), "24003 words, 12001 different; 'often' 3 times\n")
+
     def test_quickstart_says_why_it_fails(self):
         key, programs = self.folder / "key", [self.folder / "shared", self.folder / "static"]
         run("gcc", QUICKSTART, *flags(ROOT / "out/lib/pkgconfig"), "-o", programs[0])
