@@ -103,6 +103,7 @@ OFFLOAD_NAMES := $(sort $(patsubst tools/offloads/%/,%,$(dir $(OFFLOAD_SRC))))
 offload_src = $(wildcard tools/offloads/$1/*.c)
 MAN1 := $(wildcard tools/*/*.1)
 MAN8 := $(wildcard tools/*/*.8 tools/apps/*/*.8)
+MAN7 := $(wildcard tools/*/*.7)
 MAN5 := $(wildcard tools/*/*.5)
 MAN3 := $(wildcard libremote/man/*.3 libremote/eqds/man/*.3)
 
@@ -223,7 +224,7 @@ include tools/build.mk tools/sim/build.mk libremote/build.mk libremote/eqds/buil
 # ---- targets ------------------------------------------------------------------------------------
 
 .PHONY: all user lib modules modules-all bpf nbdkit fio demo demo-marlin demo-eqds demo-edm demo-offload check style unit offloadtest tsan model conformance fuzz-build fuzz \
-	bench-rmb bench-core bench-lib bench-calls bench-bpf bench-kv bench-tx bench-dlrm bench-image bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install deb clean help deps guest-tools
+	bench-rmb bench-core bench-lib bench-calls bench-bpf bench-kv bench-tx bench-dlrm bench-image bench-nbdkit bench-dev bench-edm bench-marlin sim-paper sim-edm abi selftests libtest compile_commands.json install modules_install deb clean help deps guest-tools
 
 all: user modules ## user space, and the modules for KERNEL or KDIR
 
@@ -300,7 +301,7 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	install -m 644 $(MAN5) $(DESTDIR)$(MANDIR)/man5
 	$(Q)tools/systemd/install "$(DESTDIR)" $(PREFIX)
 	install -m 644 out/man/man3/* $(DESTDIR)$(MANDIR)/man3
-	install -m 644 out/man/man7/* $(DESTDIR)$(MANDIR)/man7
+	install -m 644 out/man/man7/* $(MAN7) $(DESTDIR)$(MANDIR)/man7
 	install -D -m 644 tools/remora/completion/remora.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/remora
 	install -D -m 644 tools/remora/completion/_remora $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_remora
 	install -d $(DESTDIR)$(PREFIX)/share/remora/monitor

@@ -33,6 +33,11 @@ bench-calls: ## functions at a remora-node beside reads, without emulation (ARGS
 	+$(Q)$(MAKE) --no-print-directory user out/bin/bench-calls
 	$(Q)tools/bench/calls/run $(ARGS)
 
+bench-nbdkit: ## nbdkit's plug-in beside nbdkit's memory plug-in, without emulation (ARGS="--rounds 3")
+	$(Q)tools/lab/deps
+	+$(Q)$(MAKE) --no-print-directory out/bin/remora-node nbdkit
+	$(Q)tools/bench/nbdkit $(ARGS)
+
 out/bin/bench-kv: $(call objects,opt,$(BENCH_KV_SRC) $(SUPPORT_SRC)) out/lib/libremote.a
 	$(call say,LINK,$@)
 	$(call link,opt,-lfmt $(LIB_LIBS))
