@@ -14,6 +14,7 @@ DEVICE_MIB = 384
 LEFT_MIB, OVER_MIB = 48, 32
 # The memory of a cgroup whose programs swap.
 GROUP_MIB = 12
+SEALED = ("--integrity", "sealed")
 
 
 def available_mib(machine):
@@ -66,11 +67,11 @@ def small_machine(machine):
             machine.run(["umount", ballast])
 
 
-def whole_machine(lab, min_free_kib):
+def whole_machine(lab, min_free_kib, *words):
     """The hog takes more than the machine has."""
     compute = lab["compute"]
     with Rack(lab) as rack:
-        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
+        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M", *words)
         with rmemlab.swap_on(compute, device), knob(compute, "min_free_kbytes", min_free_kib), small_machine(compute):
             squeeze(compute, available_mib(compute) + OVER_MIB, rounds=1)
         assert swap_used_kib(compute) == 0
@@ -94,12 +95,24 @@ def test_pressure_high_min_free(lab):
 
 
 @tap.bound(600)
-def test_cgroup_of_a_quarter(lab):
+def test_pressure_sealed(lab):
+    """A sealed page takes memory of its own while it is written to free memory."""
+    whole_machine(lab, (12 if rmemlab.is_debug(lab) else 8) * 1024, *SEALED)
+
+
+@tap.bound(600)
+def test_cgroup_of_a_quarter(lab, *words):
     compute = lab["compute"]
     with Rack(lab) as rack:
-        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M")
+        device = rack.attach("compute", rack.node("memory", "448M"), f"{DEVICE_MIB}M", *words)
         with rmemlab.swap_on(compute, device):
             squeeze(compute, 4 * GROUP_MIB, rounds=1, group="quarter", local=1 / 4)
+
+
+@tap.bound(600)
+def test_sealed_cgroup_of_a_quarter(lab):
+    """As before, with pages that are encrypted in memory of the packets' own."""
+    test_cgroup_of_a_quarter(lab, *SEALED)
 
 
 @tap.bound(600)
@@ -155,8 +168,8 @@ def test_loss_while_swapping(lab):
                     squeeze(compute, mib, rounds=1, group="lossy", local=2 / 3)
 
 
-TESTS = [test_pressure_low_min_free, test_pressure_high_min_free, test_cgroup_of_a_quarter,
-         test_swapoff_under_load, test_discard_frees_slots, test_loss_while_swapping, rmemlab.test_modules_go]
+TESTS = [test_pressure_low_min_free, test_pressure_high_min_free, test_pressure_sealed, test_cgroup_of_a_quarter,
+         test_sealed_cgroup_of_a_quarter, test_swapoff_under_load, test_discard_frees_slots, test_loss_while_swapping, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

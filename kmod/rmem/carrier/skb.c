@@ -117,28 +117,128 @@ bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_
 	return rmem_datagram_verifies_by(d, key, heads, skb_hash_bytes, skb);
 }
 
+/* ---- memory of a packet's own ---- */
+
+/*
+ * In skb->cb until the datagram is sealed: behind the last of so many fragments there are so many
+ * bytes of it that are not used yet.
+ */
+struct skb_room {
+	u32 frags, bytes;
+};
+
+static struct skb_room *skb_room_of(struct sk_buff *skb)
+{
+	static_assert(sizeof(struct skb_room) <= sizeof(skb->cb));
+
+	return (struct skb_room *)skb->cb;
+}
+
+/*
+ * A part of a page that others share, as long as memory is left to tasks; else a page, for gfp might
+ * open reserves. With a seal's room behind bytes, unless these are a page.
+ */
+static void *skb_own_alloc(u32 bytes, gfp_t gfp, u32 *room_bytes)
+{
+	u32 wanted = SKB_DATA_ALIGN(min_t(u32, bytes + RMEM_SEAL_BYTES, PAGE_SIZE));
+	void *own = netdev_alloc_frag(wanted);
+	struct page *page;
+
+	*room_bytes = wanted;
+	if (likely(own))
+		return own;
+	*room_bytes = PAGE_SIZE;
+	page = alloc_page(gfp);
+	return page ? page_address(page) : NULL;
+}
+
+static void skb_own_add(struct sk_buff *skb, void *own, u32 bytes, u32 room_bytes)
+{
+	struct page *page = virt_to_head_page(own);
+	struct skb_room *room = skb_room_of(skb);
+
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, own - page_address(page), bytes,
+			room_bytes);
+	if (!rmem_wire_is_sealed(skb->data))
+		return;
+	room->frags = skb_shinfo(skb)->nr_frags;
+	room->bytes = room_bytes - bytes;
+}
+
+void *rmem_skb_add_own(struct sk_buff *skb, u32 bytes, gfp_t gfp)
+{
+	u32 room_bytes;
+	void *own;
+
+	if (skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS)
+		return NULL;
+	own = skb_own_alloc(bytes, gfp, &room_bytes);
+	if (own)
+		skb_own_add(skb, own, bytes, room_bytes);
+	return own;
+}
+
+void rmem_skb_take_back(struct sk_buff *skb, const struct rmem_skb_mark *mark)
+{
+	u32 bytes = skb->data_len - mark->data_bytes;
+
+	while (skb_shinfo(skb)->nr_frags > mark->frags)
+		put_page(skb_frag_page(&skb_shinfo(skb)->frags[--skb_shinfo(skb)->nr_frags]));
+	skb->len -= bytes;
+	skb->data_len -= bytes;
+	skb->truesize = mark->truesize;
+}
+
+/* The most pieces of a datagram's data that isn't sealed yet. */
+#define SKB_OWN_MAX DIV_ROUND_UP(RMEM_DATAGRAM_BYTES_MAX, PAGE_SIZE)
+
+bool rmem_skb_own(struct sk_buff *skb, gfp_t gfp)
+{
+	struct rmem_skb_mark linear = { .truesize = skb->truesize - skb->data_len };
+	u32 bytes = skb->data_len, done, now, room_bytes[SKB_OWN_MAX];
+	void *own[SKB_OWN_MAX];
+	unsigned int n = 0, i;
+
+	for (done = 0; done < bytes; done += now) {
+		now = min_t(u32, bytes - done, PAGE_SIZE);
+		own[n] = skb_own_alloc(now, gfp, &room_bytes[n]);
+		if (!own[n])
+			goto free;
+		WARN_ON_ONCE(skb_copy_bits(skb, skb_headlen(skb) + done, own[n++], now));
+	}
+	rmem_skb_take_back(skb, &linear);
+	skb_shinfo(skb)->flags &= ~SKBFL_SHARED_FRAG;
+	for (done = 0, i = 0; i < n; i++, done += now) {
+		now = min_t(u32, bytes - done, PAGE_SIZE);
+		skb_own_add(skb, own[i], now, room_bytes[i]);
+	}
+	return true;
+
+free:
+	while (n)
+		skb_free_frag(own[--n]);
+	return false;
+}
+
 /* ---- sealed ---- */
 
-/* Behind fragments there is room in another one only. */
+/* Behind fragments there is room in another one only, or in the last one. */
 static struct rmem_seal *skb_put_seal(struct sk_buff *skb, gfp_t gfp)
 {
-	struct page *page;
+	struct skb_shared_info *shinfo = skb_shinfo(skb);
+	const struct skb_room *room = skb_room_of(skb);
+	skb_frag_t *last;
 	void *seal;
 
 	if (!skb_is_nonlinear(skb) && skb_tailroom(skb) >= RMEM_SEAL_BYTES)
 		return skb_put(skb, RMEM_SEAL_BYTES);
-	if (WARN_ON_ONCE(skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS))
-		return NULL;
-	seal = netdev_alloc_frag(RMEM_SEAL_BYTES);
-	if (!seal) { /* gfp might open reserves */
-		page = alloc_page(gfp);
-		if (!page)
-			return NULL;
-		seal = page_address(page);
-	}
-	page = virt_to_head_page(seal);
-	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, seal - page_address(page),
-			RMEM_SEAL_BYTES, RMEM_SEAL_BYTES);
+	if (!shinfo->nr_frags || room->frags != shinfo->nr_frags || room->bytes < RMEM_SEAL_BYTES)
+		return rmem_skb_add_own(skb, RMEM_SEAL_BYTES, gfp);
+	last = &shinfo->frags[shinfo->nr_frags - 1];
+	seal = skb_frag_address(last) + skb_frag_size(last);
+	skb_frag_size_add(last, RMEM_SEAL_BYTES);
+	skb->len += RMEM_SEAL_BYTES;
+	skb->data_len += RMEM_SEAL_BYTES;
 	return seal;
 }
 
@@ -165,6 +265,7 @@ bool rmem_skb_seal(struct sk_buff *skb, const struct rmem_seal_key *key,
 	rmem_seal_once(key, salt, skb->data, &once);
 	done = rmem_cipher_encrypt(&once, skb->data, RMEM_TAGGED_BYTES, list, bytes);
 	rmem_seal_wipe(&once, sizeof(once));
+	*skb_room_of(skb) = (struct skb_room){}; /* the layers below want their own zeroed */
 	return done;
 }
 
@@ -191,6 +292,12 @@ bool rmem_skb_prepare_unseal(void)
 
 void rmem_skb_stop(void)
 {
+	int cpu;
+
+	if (!skb_opened)
+		return;
+	for_each_possible_cpu(cpu)
+		memzero_explicit(per_cpu_ptr(skb_opened, cpu), sizeof(struct skb_opened));
 	free_percpu(skb_opened);
 }
 

@@ -47,6 +47,33 @@ static inline void rmem_skb_end(struct sk_buff *skb, u32 messages, bool more,
 }
 
 /*
+ * Adds a fragment of memory that is the packet's own, 1 to PAGE_SIZE bytes. Returns where it is.
+ * NULL: no memory, or the packet has as many fragments as it can have.
+ */
+void *rmem_skb_add_own(struct sk_buff *skb, u32 bytes, gfp_t gfp);
+
+/* A packet's fragments at some moment; take_back(): those added since go. */
+struct rmem_skb_mark {
+	unsigned int frags, truesize;
+	u32 data_bytes;
+};
+
+static inline struct rmem_skb_mark rmem_skb_mark(const struct sk_buff *skb)
+{
+	return (struct rmem_skb_mark){ .frags = skb_shinfo(skb)->nr_frags,
+				       .truesize = skb->truesize,
+				       .data_bytes = skb->data_len };
+}
+
+void rmem_skb_take_back(struct sk_buff *skb, const struct rmem_skb_mark *mark);
+
+/*
+ * Data that is lent becomes a copy of the packet's own. truesize counts the fragments' bytes. False:
+ * no memory, and the packet is as before.
+ */
+bool rmem_skb_own(struct sk_buff *skb, gfp_t gfp);
+
+/*
  * The datagram, which has its header and a free fragment, is encrypted, and its seal comes behind
  * it. No part of it is lent memory. False: no memory, or no cipher; it must not be sent.
  */
@@ -86,7 +113,9 @@ bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_
 
 /*
  * A sealed datagram, whose size fits (rmem_seal_fits()), is opened. Returns header, heads and
- * payloads; they are there until the CPU's next call. NULL: it does not verify. BH disabled.
+ * payloads; they are there until the CPU's next call, or rmem_skb_stop(). So a CPU's memory has the
+ * last datagram's plaintext, as the lent memory has all of it. NULL: it does not verify. BH
+ * disabled.
  */
 const void *rmem_skb_unseal(const struct sk_buff *skb, const struct rmem_seal_key *key);
 

@@ -232,7 +232,7 @@ static int blk_add(struct rmem_device *device)
 	err = blk_tags_init(device);
 	if (err)
 		return err;
-	rmem_reserve_get();
+	rmem_reserve_get(device->params.session.integrity == RMEM_SEALED);
 	disk = compat_disk_alloc(&device->tags, device, &limits);
 	if (IS_ERR(disk)) {
 		err = PTR_ERR(disk);
@@ -256,7 +256,7 @@ put_disk:
 	device->disk = NULL;
 	put_disk(disk);
 free_tags:
-	rmem_reserve_put();
+	rmem_reserve_put(device->params.session.integrity == RMEM_SEALED);
 	blk_mq_free_tag_set(&device->tags);
 	return err;
 }
@@ -266,7 +266,7 @@ static void blk_remove(struct rmem_device *device)
 	if (device->gone)
 		blk_mark_disk_dead(device->disk);
 	del_gendisk(device->disk);
-	rmem_reserve_put();
+	rmem_reserve_put(device->params.session.integrity == RMEM_SEALED);
 	blk_mq_free_tag_set(&device->tags);
 }
 

@@ -15,9 +15,14 @@
  */
 #define RESERVE_ORDER	    4
 #define RESERVE_BLOCK_PAGES BIT(RESERVE_ORDER)
-/* 4 MiB for network cards' rings, 512 KiB for each CPU's messages; at most 1/32 of the RAM. */
+/*
+ * 4 MiB for network cards' rings, 512 KiB for each CPU's messages; at most 1/32 of the RAM. These
+ * are some 500 of 1 KiB, for their data lies in the pages that are written. A sealed one has its
+ * data and its seal in memory of its own: 1.5 KiB where the MTU is 1500, or 2 KiB more.
+ */
 #define RESERVE_BLOCKS	    64UL
 #define RESERVE_BLOCKS_CPU  8UL
+#define RESERVE_BLOCKS_CPU_SEALED 16UL
 #define RESERVE_BLOCKS_MAX  1024UL
 #define RESERVE_RAM_SHARE   32
 /* The network takes no more between two looks: the rings of a card, filled anew. */
@@ -29,8 +34,8 @@
 /* Silence after which tasks get all blocks: half of them did not bring the network back. */
 #define RESERVE_SILENT_NS (10 * NSEC_PER_SEC)
 
-static DEFINE_MUTEX(reserve_mutex); /* guards reserve_users */
-static unsigned int reserve_users;
+static DEFINE_MUTEX(reserve_mutex); /* guards reserve_users, and changes of reserve_wanted */
+static unsigned int reserve_users, reserve_users_sealed;
 
 static DEFINE_SPINLOCK(reserve_lock);	  /* guards reserve_blocks, and changes of reserve_held */
 static LIST_HEAD(reserve_blocks);	  /* struct page.lru */
@@ -171,15 +176,30 @@ static void reserve_fill(struct work_struct *work)
 	WRITE_ONCE(reserve_pause_ms, RESERVE_IDLE);
 }
 
-void rmem_reserve_get(void)
+/* In blocks. */
+static unsigned long reserve_need(void)
 {
-	unsigned long most = totalram_pages() / RESERVE_RAM_SHARE / RESERVE_BLOCK_PAGES;
+	unsigned long cpu = RESERVE_BLOCKS_CPU, most;
+
+	lockdep_assert_held(&reserve_mutex);
+	if (!reserve_users)
+		return 0;
+	if (reserve_users_sealed)
+		cpu += RESERVE_BLOCKS_CPU_SEALED;
+	most = min(totalram_pages() / RESERVE_RAM_SHARE / RESERVE_BLOCK_PAGES, RESERVE_BLOCKS_MAX);
+	return min(RESERVE_BLOCKS + num_online_cpus() * cpu, most);
+}
+
+void rmem_reserve_get(bool sealed)
+{
+	unsigned long before;
 
 	mutex_lock(&reserve_mutex);
-	if (!reserve_users++) {
-		most = min(most, RESERVE_BLOCKS_MAX);
-		WRITE_ONCE(reserve_wanted,
-			   min(RESERVE_BLOCKS + num_online_cpus() * RESERVE_BLOCKS_CPU, most));
+	before = reserve_wanted;
+	reserve_users++;
+	reserve_users_sealed += sealed;
+	WRITE_ONCE(reserve_wanted, reserve_need());
+	if (reserve_wanted > before) {
 		while (reserve_held < reserve_wanted && reserve_take(GFP_KERNEL | __GFP_NORETRY))
 			;
 		reserve_fill_later(RESERVE_FILL_MS);
@@ -187,15 +207,16 @@ void rmem_reserve_get(void)
 	mutex_unlock(&reserve_mutex);
 }
 
-void rmem_reserve_put(void)
+void rmem_reserve_put(bool sealed)
 {
 	mutex_lock(&reserve_mutex);
-	if (!--reserve_users) {
-		WRITE_ONCE(reserve_wanted, 0);
+	reserve_users--;
+	reserve_users_sealed -= sealed;
+	WRITE_ONCE(reserve_wanted, reserve_need());
+	if (!reserve_users)
 		cancel_delayed_work_sync(&reserve_work);
-		while (reserve_give())
-			;
-	}
+	while (reserve_held > reserve_wanted && reserve_give())
+		;
 	mutex_unlock(&reserve_mutex);
 }
 

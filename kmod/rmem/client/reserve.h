@@ -33,9 +33,12 @@
 
 struct rmem_device;
 
-/* A disk is attached or gone. The first has the reserve filled, the last frees it. May sleep. */
-void rmem_reserve_get(void);
-void rmem_reserve_put(void);
+/*
+ * A disk is attached or gone; sealed: its messages are. The first of either kind has the reserve
+ * filled, the last frees its part. May sleep.
+ */
+void rmem_reserve_get(bool sealed);
+void rmem_reserve_put(bool sealed);
 /* No device is left: nothing of the reserve is under way after this. */
 void rmem_reserve_stop(void);
 

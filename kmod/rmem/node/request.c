@@ -103,21 +103,18 @@ static bool request_walk_found(const struct rmem_port_data *data, rmem_stretch_f
 }
 
 /*
- * Most bytes of an answer that are copied where it has a digest. The programs that poll or change a
- * small object do so at short intervals: a page that is lent changes between digest and departure,
- * and the reader finds the answer damaged, again and again.
+ * Most bytes of an answer that are copied where it has a digest, or is to be sealed. The programs
+ * that poll or change a small object do so at short intervals: a page that is lent changes between
+ * digest and departure, and the reader finds the answer damaged, again and again. A sealed answer
+ * is copied in any case, but a long one without the slot's lock, as it leaves.
  */
 #define COPIED_BYTES_MAX 1024U
 
-/*
- * Ranges can be many, and short, so their data is copied. The data of a sealed answer is encrypted
- * in memory of its own, and must not change meanwhile.
- */
+/* Ranges can be many, and short, so their data is copied. */
 static bool request_may_lend(const struct rmem_execute_data *pages, const struct rmem_head *reply)
 {
 	return !pages->ranges &&
-	       (reply->integrity == RMEM_LINK ||
-		(reply->integrity != RMEM_SEALED && reply->len > COPIED_BYTES_MAX));
+	       (reply->integrity == RMEM_LINK || reply->len > COPIED_BYTES_MAX);
 }
 
 static bool request_answer(void *carrier, struct rmem_answer *answer,

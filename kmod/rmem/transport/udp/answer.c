@@ -10,8 +10,8 @@
  * to the lent page itself, and the scrubber leaves a page alone while one does. A client that
  * writes a range while reading it can change the page while the packet waits in a queue. It gets
  * the old data, the new, or a packet that its digest refuses. The fragments are marked as shared,
- * for layers that would compute over them twice. Sealed answers have copies, and are encrypted as
- * they leave, without a slot's lock.
+ * for layers that would compute over them twice. Sealed answers are copied and encrypted as they
+ * leave, without a slot's lock: a READ of RMEM_READ_BYTES_MAX takes long.
  */
 #include <linux/ipv6.h>
 #include <linux/mm.h>
@@ -72,8 +72,10 @@ static bool answer_seal(struct sk_buff *skb, const struct rmem_seal_key *key, u6
 {
 	static_assert(sizeof(salt) == RMEM_SEAL_SALT_BYTES);
 
-	if (likely(!rmem_wire_is_sealed(skb->data) ||
-		   rmem_skb_seal(skb, key, (const u8 *)&salt, SEND_GFP)))
+	if (!rmem_wire_is_sealed(skb->data))
+		return true;
+	if ((!(skb_shinfo(skb)->flags & SKBFL_SHARED_FRAG) || rmem_skb_own(skb, SEND_GFP)) &&
+	    likely(rmem_skb_seal(skb, key, (const u8 *)&salt, SEND_GFP)))
 		return true;
 	rmem_port_count(RMEM_PORT_NO_BUFFER);
 	kfree_skb(skb);

@@ -52,33 +52,13 @@ static bool packet_copy_in(void *arg, struct page *page, u32 at, u32 bytes)
 	return true;
 }
 
-/* Undo the additions after `frags` fragments and data_bytes of data. */
-static void packet_take_back(struct sk_buff *skb, int frags, u32 data_bytes)
-{
-	u32 bytes = skb->data_len - data_bytes;
-
-	while (skb_shinfo(skb)->nr_frags > frags)
-		put_page(skb_frag_page(&skb_shinfo(skb)->frags[--skb_shinfo(skb)->nr_frags]));
-	skb->len -= bytes;
-	skb->data_len -= bytes;
-	skb->truesize -= bytes;
-}
-
 static bool packet_add_copy(struct sk_buff *skb, struct rmem_op *op, u32 offset, u32 bytes)
 {
 	while (bytes) {
 		u32 now = min_t(u32, bytes, PAGE_SIZE);
-		struct page *page;
-		u8 *to;
+		u8 *to = rmem_skb_add_own(skb, now, PACKET_GFP);
 
-		if (skb_shinfo(skb)->nr_frags == MAX_SKB_FRAGS)
-			return false;
-		page = alloc_page(PACKET_GFP);
-		if (!page)
-			return false;
-		to = page_address(page);
-		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, 0, now, now);
-		if (!op->ops->walk(op, offset, now, packet_copy_in, &to))
+		if (!to || !op->ops->walk(op, offset, now, packet_copy_in, &to))
 			return false;
 		offset += now;
 		bytes -= now;
@@ -101,15 +81,15 @@ static bool packet_add_data(struct sk_buff *skb, struct rmem_op *op, u32 offset,
 			    bool lends, bool *copied)
 {
 	struct lending l = { .skb = skb, .first = skb_shinfo(skb)->nr_frags };
-	u32 data_bytes = skb->data_len;
+	struct rmem_skb_mark mark = rmem_skb_mark(skb);
 
 	if (likely(lends && op->ops->walk(op, offset, bytes, packet_lend, &l)))
 		return true;
 	*copied = true;
-	packet_take_back(skb, l.first, data_bytes);
+	rmem_skb_take_back(skb, &mark);
 	if (packet_add_copy(skb, op, offset, bytes))
 		return true;
-	packet_take_back(skb, l.first, data_bytes);
+	rmem_skb_take_back(skb, &mark);
 	return false;
 }
 
@@ -149,30 +129,25 @@ bool rmem_packet_takes(const struct rmem_packet *packet, const struct rmem_clien
 /* Behind other messages there is room in fragments only. */
 static bool packet_add_payload(struct sk_buff *skb, const struct rmem_client_tx *tx)
 {
-	void *payload = netdev_alloc_frag(tx->payload_bytes);
-	struct page *page;
+	void *payload = rmem_skb_add_own(skb, tx->payload_bytes, PACKET_GFP);
 
 	if (!payload)
 		return false;
 	memcpy(payload, rmem_client_tx_payload(tx), tx->payload_bytes);
-	page = virt_to_head_page(payload);
-	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, payload - page_address(page),
-			tx->payload_bytes, tx->payload_bytes);
 	return true;
 }
 
 static bool packet_add_body(struct sk_buff *skb, const struct rmem_session *session,
 			    const struct rmem_client_tx *tx, bool *copied)
 {
-	int frags = skb_shinfo(skb)->nr_frags;
-	u32 data_bytes = skb->data_len;
+	struct rmem_skb_mark mark = rmem_skb_mark(skb);
 
 	if (tx->payload_bytes && rmem_type_may_share(tx->head.type) && !packet_add_payload(skb, tx))
 		return false;
 	if (!tx->data_bytes || packet_add_data(skb, tx->op, tx->data_offset, tx->data_bytes,
 					       packet_may_lend(session, tx->op), copied))
 		return true;
-	packet_take_back(skb, frags, data_bytes);
+	rmem_skb_take_back(skb, &mark);
 	return false;
 }
 
