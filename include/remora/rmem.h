@@ -173,7 +173,8 @@
  *     NNpsk0 of the Noise framework, with the transcript's fields in place of its hash. They MUST
  *     forget the X25519 secrets then, and the session's keys when the session has ended.
  *   - Renewal gives the session other keys with its other name. The client SHOULD renew once an
- *     hour. While it waits for the answer it keeps the keys of the name before, for answers.
+ *     hour. While it waits for the answer it keeps the keys of the name before, for answers. It
+ *     MUST forget them with the answer.
  *   - A datagram without RMEM_FLAGS_CLEAR that was opened MUST NOT have OPENs or their answers.
  *   - A node that has no keys for the name of a sealed request answers with a notice: the answer to
  *     a CLOSE with id 0, status RMEM_NO_SESSION or RMEM_REBOOTED, and RMEM_FLAGS_CLEAR. It is about

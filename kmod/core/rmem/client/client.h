@@ -282,7 +282,7 @@ struct rmem_client {
 	bool has_pair; /* RMEM_SEALED: the two below are those of the OPEN under way */
 	u8 secret[RMEM_X25519_BYTES], public_key[RMEM_X25519_BYTES];
 	struct rmem_seal_keys keys;	   /* of session, */
-	struct rmem_seal_keys keys_before; /* and of renews */
+	struct rmem_seal_keys keys_before; /* and of renews, until OPEN is answered */
 	u64 renews;    /* the session that OPEN names, or named: answers in it still count; or 0 */
 	u32 piece; /* payload bytes per packet: of the path and the node, the lesser */
 	u32 silent; /* timeouts in a row without any sign of the node */
@@ -401,7 +401,8 @@ static inline const struct rmem_seal_key *rmem_client_opening_key(const struct r
 {
 	if (session && session == c->session)
 		return &c->keys.from_node;
-	return session && session == c->renews ? &c->keys_before.from_node : NULL;
+	return c->state == RMEM_CHANNEL_OPENING && session && session == c->renews ?
+		       &c->keys_before.from_node : NULL;
 }
 
 /* The meaning of a received message. */

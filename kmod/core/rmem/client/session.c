@@ -264,6 +264,7 @@ static void session_opened(struct rmem_client *c, u64 now_ns, const struct rmem_
 	c->node.piece_bytes = piece;
 	c->piece = base_min(base_min(piece, c->config.piece_bytes), RMEM_PIECE_BYTES_MAX);
 	c->session = head->session;
+	rmem_seal_wipe(&c->keys_before, sizeof(c->keys_before));
 	c->boot = head->boot;
 	c->state = RMEM_CHANNEL_OPEN;
 	c->own_due = false;
@@ -355,4 +356,5 @@ void rmem_client_close(struct rmem_client *c, u64 now_ns)
 	}
 	c->state = RMEM_CHANNEL_CLOSED;
 	c->own_due = false;
+	session_forget_keys(c);
 }

@@ -29,14 +29,14 @@ struct udp_outbox {
 	u32 space;
 	u8 integrity;
 	bool sealed;
-	struct rmem_seal_key key; /* if it is */
+	struct rmem_seal_key key; /* if it is, while answers wait or are made */
 	struct dst_entry *route;
 };
 
 static void outbox_send(struct udp_outbox *out, struct sk_buff *packets) __must_hold(&out->lock)
 {
 	lockdep_assert_held(&out->lock);
-	if (out->sealed)
+	if (packets && out->sealed)
 		packets = udp_answers_seal(packets, &out->key);
 	if (packets)
 		udp_route_send(out->port, out->route, &out->path, out->integrity == RMEM_LINK,
@@ -60,16 +60,28 @@ static void outbox_drop(struct udp_outbox *out) __must_hold(&out->lock)
 	out->route = NULL;
 }
 
+/*
+ * Nothing waits any more. The session can end before this CPU has another datagram to answer, so
+ * the outbox has a key only while answers are made or wait.
+ */
+static void outbox_settle(struct udp_outbox *out) __must_hold(&out->lock)
+{
+	lockdep_assert_held(&out->lock);
+	if (READ_ONCE(out->port->closing))
+		outbox_drop(out);
+	else
+		udp_outbox_flush(out);
+	if (out->sealed)
+		rmem_seal_wipe(&out->key, sizeof(out->key));
+}
+
 static void outbox_waited(struct timer_list *timer)
 {
 	struct udp_outbox *out = from_timer(out, timer, timer);
 
 	rcu_read_lock();
 	spin_lock(&out->lock);
-	if (READ_ONCE(out->port->closing))
-		outbox_drop(out);
-	else
-		udp_outbox_flush(out);
+	outbox_settle(out);
 	spin_unlock(&out->lock);
 	rcu_read_unlock();
 }
@@ -93,19 +105,14 @@ struct udp_outbox *udp_outbox_get(struct udp_port *port, const struct rmem_head 
 	struct udp_outbox *out = this_cpu_ptr(port->outbox);
 
 	spin_lock(&out->lock);
-	if (likely(outbox_is_for(out, head, path, seal)))
-		return out;
-	if (READ_ONCE(port->closing))
-		outbox_drop(out);
-	else
-		udp_outbox_flush(out);
-	out->session = head->session;
-	out->space = head->space;
-	out->integrity = head->integrity;
-	out->path = *path;
-	if (out->sealed)
-		rmem_seal_wipe(&out->key, sizeof(out->key));
-	out->sealed = seal;
+	if (unlikely(!outbox_is_for(out, head, path, seal))) {
+		outbox_settle(out);
+		out->session = head->session;
+		out->space = head->space;
+		out->integrity = head->integrity;
+		out->path = *path;
+		out->sealed = seal;
+	}
 	if (seal)
 		out->key = *seal;
 	return out;
@@ -127,12 +134,13 @@ void udp_outbox_route(struct udp_outbox *out, struct udp_route *route)
 
 void udp_outbox_put(struct udp_outbox *out, bool more) __releases(outbox)
 {
-	if (!more || udp_way_of(&out->path)->flow || READ_ONCE(out->port->closing)) {
-		udp_outbox_flush(out);
-	} else if (udp_answers_any(&out->answers)) {
+	if (more && !udp_way_of(&out->path)->flow && !READ_ONCE(out->port->closing) &&
+	    udp_answers_any(&out->answers)) {
 		outbox_send(out, udp_answers_take_full(&out->answers));
 		if (!timer_pending(&out->timer))
 			mod_timer(&out->timer, jiffies + 1);
+	} else {
+		outbox_settle(out);
 	}
 	spin_unlock(&out->lock);
 }
@@ -164,8 +172,7 @@ void udp_outbox_close(struct udp_port *port)
 
 		compat_timer_delete_sync(&out->timer);
 		spin_lock_bh(&out->lock);
-		outbox_drop(out);
-		rmem_seal_wipe(&out->key, sizeof(out->key));
+		outbox_settle(out);
 		spin_unlock_bh(&out->lock);
 	}
 	free_percpu(port->outbox);

@@ -58,6 +58,27 @@ TEST_F(SealedClient, KeysAreRenewedOnceAnHour) {
     EXPECT_EQ(write(0, Bytes(100, 1)), RMEM_CLIENT_OK);
 }
 
+TEST_F(SealedClient, KeysOfTheNameBeforeAreForgottenWhenTheRenewalIsAnswered) {
+    const uint64_t before = client().session;
+    rmem_client_renew(&client(), world.now_ns);
+    world.pump(0);
+    EXPECT_FALSE(is_none(client().keys_before));
+    EXPECT_NE(rmem_client_opening_key(&client(), before), nullptr);
+    ASSERT_TRUE(world.run([&] { return client().state == RMEM_CHANNEL_OPEN; }));
+    EXPECT_TRUE(is_none(client().keys_before));
+    EXPECT_EQ(rmem_client_opening_key(&client(), before), nullptr);
+}
+
+// The client gives up before it has met a challenge.
+TEST_F(SealedClient, KeysAreForgottenByACloseDuringARenewal) {
+    rmem_client_renew(&client(), world.now_ns);
+    client().challenge = 0;
+    rmem_client_close(&client(), world.now_ns);
+    ASSERT_EQ(client().state, RMEM_CHANNEL_CLOSED);
+    EXPECT_TRUE(is_none(client().keys));
+    EXPECT_TRUE(is_none(client().keys_before));
+}
+
 TEST_F(SealedClient, AnswerUnderTheNameBeforeIsTakenDuringARenewal) {
     Op op;
     net::make_write(op, base, Bytes(100, 3));
