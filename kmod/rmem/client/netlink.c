@@ -214,6 +214,11 @@ static int netlink_check_integrity(struct genl_info *info,
 	if (!rmem_skb_prepare_unseal())
 		return netlink_refuse(info, RMEM_A_INTEGRITY, "no memory to open datagrams in",
 				      -ENOMEM);
+	/* Without them, after a boot, OPEN finds no key pair, and the node seems not to answer. */
+	if (wait_for_random_bytes())
+		return netlink_refuse(info, RMEM_A_INTEGRITY,
+				      "the kernel has no random numbers for keys yet: try again",
+				      -EINTR);
 	return 0;
 }
 
