@@ -82,21 +82,23 @@ void SlowPath::serve(std::chrono::milliseconds timeout, const Events& events) {
             return;
     }
     run_errands(events);
-    for (unsigned n = 0; n < RMEM_QUEUE_BRIEF; n++) {
+    for (std::uint32_t spent = 0; spent < RMEM_QUEUE_BRIEF;) {
         Job* job = take(rmem_queue_take_brief);
         if (!job)
             break;
-        execute(*job, events);
+        spent += execute(*job, events);
     }
     if (Job* job = take(rmem_queue_take_work))
         execute(*job, events);
 }
 
-void SlowPath::execute(Job& job, const Events& events) {
+std::uint32_t SlowPath::execute(Job& job, const Events& events) {
     bool executed = host_.call(job.core, job.path.peer, now_ns,
                                [&](const rmem_node_call& call) { execute_between(call, events); });
     (executed ? events.ended : events.orphan)(job);
+    const std::uint32_t cost = rmem_queue_cost(&job.core);
     let_go(job, rmem_queue_give);
+    return cost;
 }
 
 void SlowPath::execute_between(const rmem_node_call& under_way, const Events& events) {
@@ -107,11 +109,13 @@ void SlowPath::execute_between(const rmem_node_call& under_way, const Events& ev
 
 void SlowPath::execute_brief(const rmem_node_call& under_way, const Events& events) {
     using enum node::Host::Entered;
-    for (unsigned n = 0; n < RMEM_QUEUE_BRIEF; n++) {
+    for (std::uint32_t spent = 0; spent < RMEM_QUEUE_BRIEF;) {
         Job* job = take(rmem_queue_take_brief);
         if (!job)
             return;
-        switch (host_.enter(job->core, job->path.peer, now_ns(), under_way)) {
+        const auto entered = host_.enter(job->core, job->path.peer, now_ns(), under_way);
+        spent += rmem_queue_cost(&job->core);
+        switch (entered) {
         case executed:
             events.ended(*job);
             break;

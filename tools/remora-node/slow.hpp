@@ -57,7 +57,7 @@ private:
     Job* take(Take whose);
     void let_go(Job& job, void (*how)(rmem_queue*, rmem_job*));
     void run_errands(const Events& events);
-    void execute(Job& job, const Events& events);
+    std::uint32_t execute(Job& job, const Events& events); // returns its rmem_queue_cost()
     void execute_between(const rmem_node_call& under_way, const Events& events);
     void execute_brief(const rmem_node_call& under_way, const Events& events);
 

@@ -203,11 +203,13 @@ static void slow_run_brief(struct node_host *host, const struct rmem_node_call *
 {
 	struct node_queue *queue = &host->queue;
 	struct node_job *job;
-	unsigned int n;
+	u32 spent = 0;
+	bool ended;
 
-	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = slow_take(queue, rmem_queue_take_brief)); n++) {
-		slow_let_go(queue, job, slow_run_between(host, job, under_way) ? rmem_queue_give :
-								       rmem_queue_put_off);
+	while (spent < RMEM_QUEUE_BRIEF && (job = slow_take(queue, rmem_queue_take_brief))) {
+		ended = slow_run_between(host, job, under_way);
+		spent += rmem_queue_cost(&job->job);
+		slow_let_go(queue, job, ended ? rmem_queue_give : rmem_queue_put_off);
 		cond_resched();
 	}
 }
@@ -224,9 +226,11 @@ void node_slow_run(struct node_host *host, struct rmem_node_call *call)
 	}
 }
 
-static void slow_handle(struct node_host *host, struct node_job *job)
+/* Returns the job's rmem_queue_cost(). */
+static u32 slow_handle(struct node_host *host, struct node_job *job)
 {
 	bool current_space;
+	u32 cost;
 
 	mutex_lock(&host->call_lock);
 	current_space = slow_is_current(host, job);
@@ -240,8 +244,10 @@ static void slow_handle(struct node_host *host, struct node_job *job)
 		slow_end(host, job);
 		node_mem_scrub(host);
 	}
+	cost = rmem_queue_cost(&job->job);
 	slow_let_go(&host->queue, job, rmem_queue_give);
 	cond_resched();
+	return cost;
 }
 
 /* ---- the thread ---- */
@@ -250,10 +256,10 @@ static void slow_run_jobs(struct node_host *host)
 {
 	struct node_queue *queue = &host->queue;
 	struct node_job *job;
-	unsigned int n;
+	u32 spent = 0;
 
-	for (n = 0; n < RMEM_QUEUE_BRIEF && (job = slow_take(queue, rmem_queue_take_brief)); n++)
-		slow_handle(host, job);
+	while (spent < RMEM_QUEUE_BRIEF && (job = slow_take(queue, rmem_queue_take_brief)))
+		spent += slow_handle(host, job);
 	job = slow_take(queue, rmem_queue_take_work);
 	if (job)
 		slow_handle(host, job);

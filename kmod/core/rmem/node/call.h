@@ -73,6 +73,7 @@ struct rmem_node_call {
 	bool divisible; /* rmem_node_call_enter() can begin another before the next step */
 	bool waits;	/* the caller has calls of offloads run on before the next step */
 	bool alone;	/* the next step takes long, and needs no lock but the call lock */
+	bool took_long; /* one of its steps did (queue.h) */
 	u8 awaits;	/* how often it did */
 	bool entered;	/* between another call's steps */
 	u64 freeing;	/* entered: the session, by its origin, whose FREE is under way; or 0 */

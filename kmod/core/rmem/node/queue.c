@@ -55,6 +55,7 @@ struct rmem_job *rmem_queue_add(struct rmem_queue *queue, const struct rmem_node
 		return NULL;
 	job->incarnation = rmem_node_incarnation(node, head->space);
 	job->head = *head;
+	job->call.took_long = false; /* its former request's */
 	rmem_lanes_add(lanes, &job->in_lane, lane);
 	return job;
 }

@@ -11,7 +11,8 @@
  * for another tenant's region, and its ALLOC waits for one call of each other tenant at most. A
  * brief call that has to wait for the end of the one under way is put off: it goes to its
  * space's lane of the other queue. At most RMEM_QUEUE_BRIEF of them run before the next step, so
- * a flood of them slows the work but doesn't stop it.
+ * a flood of them slows the work but doesn't stop it. An OPEN that computes a sealed session's keys
+ * takes as long as many others, so it is the last before that step (rmem_queue_cost()).
  *
  * When all jobs are in use, a request takes the place of one of the space that has most of them
  * waiting; if that is its own space, the request is dropped. Its sender asks again.
@@ -65,6 +66,12 @@ static inline bool rmem_queue_any(const struct rmem_queue *queue)
 struct rmem_job *rmem_queue_take_brief(struct rmem_queue *queue);
 struct rmem_job *rmem_queue_take_work(struct rmem_queue *queue);
 void rmem_queue_put_off(struct rmem_queue *queue, struct rmem_job *job);
+
+/* The share of RMEM_QUEUE_BRIEF that a brief job took which has run. */
+static inline u32 rmem_queue_cost(const struct rmem_job *job)
+{
+	return job->call.took_long ? RMEM_QUEUE_BRIEF : 1;
+}
 
 /* Call lock, and none of the queue. False: its slot might have another space and key by now. */
 bool rmem_job_is_current(const struct rmem_job *job, const struct rmem_node *node);

@@ -28,6 +28,7 @@ static inline void rmem_call_go_alone(struct rmem_node_call *call, rmem_call_ste
 {
 	rmem_call_go_on(call, next, RMEM_CALL_NO_SLOT);
 	call->alone = true;
+	call->took_long = true;
 }
 
 /* To a step that can be one of many, and relies on nothing but memory's regions. */

@@ -2,7 +2,12 @@
 // OPEN, CLOSE and FENCE between the steps of another call (core/rmem/node/call.h).
 #include <gtest/gtest.h>
 
+#include "../../../common/null_cipher.hpp"
 #include "node_test.hpp"
+
+extern "C" {
+#include "core/rmem/node/queue.h"
+}
 
 namespace {
 
@@ -256,6 +261,47 @@ TEST_F(BriefCall, NoneEntersWhileARebootForgets) {
         steps++;
     } while (node.step(forget));
     EXPECT_GT(steps, 8);
+}
+
+// A curve operation takes as long as many requests, and other tenants' work waits for its end.
+TEST_F(BriefCall, ATenantsStepWaitsForOneCurveOperationAtMost) {
+    wire::NullCipher cipher;
+    node.core.config.cipher = &cipher.core();
+    std::vector<uint8_t> lanes(rmem_queue_bytes(node.core.config.spaces_max));
+    std::vector<rmem_job> jobs(RMEM_QUEUE_JOBS);
+    rmem_queue queue;
+    rmem_queue_init(&queue, lanes.data(), node.core.config.spaces_max);
+    for (rmem_job& job : jobs)
+        rmem_queue_give(&queue, &job);
+    // The greedy tenant opens again and again, and each OPEN supersedes the last one.
+    constexpr unsigned opens = 5;
+    for (unsigned n = 0; n < opens; n++) {
+        rmem_head h = other.open_head(100 + n);
+        h.integrity = RMEM_SEALED;
+        h.clear = true;
+        h.len = sizeof(rmem_open_sealed);
+        bool dropped;
+        rmem_job* job = rmem_queue_add(&queue, &node.core, &h, &dropped);
+        ASSERT_NE(job, nullptr);
+        rmem_open_sealed open{other.open, {}};
+        open.open.integrity = RMEM_SEALED;
+        open.key[31] = 1;
+        std::memcpy(&job->payload, &open, sizeof(open));
+    }
+    rmem_node_call freed = begin_free(free_head());
+    do { // as the node's thread does
+        const uint64_t agreed = cipher.agreed;
+        rmem_job* job;
+        for (uint32_t spent = 0; freed.divisible && spent < RMEM_QUEUE_BRIEF &&
+                                 (job = rmem_queue_take_brief(&queue));) {
+            ASSERT_TRUE(enter(freed, job->call, other, job->head, &job->payload));
+            EXPECT_EQ(node.run(job->call).reply.status, RMEM_OK);
+            spent += rmem_queue_cost(job);
+            rmem_queue_give(&queue, job);
+        }
+        EXPECT_LE(cipher.agreed, agreed + 1);
+    } while (node.step(freed));
+    EXPECT_EQ(cipher.agreed, opens);
 }
 
 } // namespace
