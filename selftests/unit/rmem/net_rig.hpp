@@ -89,6 +89,12 @@ public:
         if (!rmem_seal_open(&cipher.core(), &key, sealed.data(),
                             static_cast<uint32_t>(sealed.size()), plain.data()))
             return {};
+        auto made =
+            plain_of_.find({Key(key.word, std::end(key.word)), wire::header_of(plain).number});
+        require(made != plain_of_.end() && made->second.size() == plain.size() &&
+                    std::equal(plain.begin() + RMEM_HDR_BYTES, plain.end(),
+                               made->second.begin() + RMEM_HDR_BYTES),
+                "opened what nobody sealed");
         return plain;
     }
     bool verifies(const Bytes& sealed) const {
@@ -129,8 +135,8 @@ struct Packet {
 // The node with its memory and its wire.
 class Host : public rig::Node {
 public:
-    Host(uint64_t boot, uint32_t sessions_max, uint32_t piece_bytes, Seals& seals)
-        : rig::Node(config(boot, sessions_max, piece_bytes, seals)), seals_(seals) {
+    Host(uint64_t boot, uint32_t sessions_max, uint32_t piece_bytes, uint32_t pages, Seals& seals)
+        : rig::Node(config(boot, sessions_max, piece_bytes, pages, seals)), seals_(seals) {
         base_crc32c_setup();
         rmem_node_space_add(&core, space, key_bytes, 0);
     }
@@ -206,12 +212,12 @@ private:
     }
 
     static rmem_node_config config(uint64_t boot, uint32_t sessions_max, uint32_t piece_bytes,
-                                   const Seals& seals) {
+                                   uint32_t pages, const Seals& seals) {
         rmem_node_config config = rig::small_config();
         config.boot = boot;
         config.seed[0] = boot * 3;
         config.seed[1] = ~boot;
-        config.pages = 128;
+        config.pages = pages;
         config.pool_pages = 8;
         config.piece_bytes = piece_bytes;
         config.spaces_max = 2;
@@ -261,14 +267,16 @@ struct Weather {
 
 class World {
 public:
-    explicit World(uint64_t seed, uint32_t iwnd_bytes = RMEM_IWND_BYTES) : random(seed) {
+    explicit World(uint64_t seed, uint32_t iwnd_bytes = RMEM_IWND_BYTES, uint32_t pages = 128)
+        : random(seed), node_pages(pages) {
         rmem_base_init(&base);
         rmem_incast_init(&incast, iwnd_bytes);
         boot_node();
     }
 
     void boot_node() {
-        host = std::make_unique<Host>(random() | 1, sessions_max, node_piece_bytes, seals);
+        host =
+            std::make_unique<Host>(random() | 1, sessions_max, node_piece_bytes, node_pages, seals);
     }
 
     rmem_client_config config(uint8_t name) {
@@ -483,6 +491,7 @@ public:
     void inject(const Packet& packet) { network.push(packet); }
 
     std::mt19937_64 random;
+    const uint32_t node_pages; // the node's memory
     uint64_t now_ns = 1'000'000;
     Weather weather;
     uint32_t sessions_max = 4;
