@@ -43,6 +43,21 @@
  * has all regions of that space at the same addresses. The node answers RMEM_PERM to ALLOC,
  * FREE and every message that would change memory through a view.
  *
+ * Keys per client. A space MAY be a member of another space: it has an id and a key of its own, and
+ * the other space's regions, names, offloads and quota, at the same addresses. Requests through a
+ * member have the effect that they would have through that space. So an operator can give each
+ * client of a memory a key of its own. A member's key MUST differ from its space's, and from those
+ * of all other members and views of it. A member requires the integrity level that its space
+ * requires.
+ *
+ * Revocation. The operator MAY revoke the key of a space, a view or a member. The node MUST then
+ *   - end all sessions of that id, and forget their keys (see "Sealed sessions");
+ *   - undo the ALLOCs of these sessions that are not acknowledged, and keep all other regions;
+ *   - ignore every datagram of that id, as one of an unknown space.
+ * The node MUST have done so when it tells the operator of the success. The other ids that share the
+ * memory go on, their sessions too. A client with a revoked key gets no answer. The id of a view or
+ * a member MAY be used anew, with another key.
+ *
  * Sessions and stale writes. A client opens a session and numbers its messages in it with ids.
  * It MUST NOT use an id twice, except for retransmissions. Each request carries the session's
  * floor: the oldest id whose answer the client still waits for. For each session the node keeps

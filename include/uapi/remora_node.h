@@ -19,13 +19,15 @@ enum {
 	RMEM_NODE_CMD_START,	 /* MEMORY, PAGE_BYTES, PORT, ... ; -EALREADY if started */
 	RMEM_NODE_CMD_STOP,	 /* loses all lent memory */
 	RMEM_NODE_CMD_STATUS,	 /* answer: configuration, usage, nested counters */
-	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY, QUOTA or READ_ONLY_OF */
-	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions, or views */
+	RMEM_NODE_CMD_SPACE_ADD, /* SPACE, KEY; QUOTA, READ_ONLY_OF or MEMBER_OF */
+	RMEM_NODE_CMD_SPACE_DEL, /* SPACE, FORCE; -EBUSY while it has regions, views or members */
 	RMEM_NODE_CMD_SPACES,	 /* dump: one message per space */
 	RMEM_NODE_CMD_REGIONS,	 /* dump, SPACE: one message per region, in no order; -ENOENT */
 	RMEM_NODE_CMD_OFFLOAD_LOAD,   /* OFFLOAD, SPACE, CLIENTS, BUDGET_US; -ENOENT: no module */
 	RMEM_NODE_CMD_OFFLOAD_REMOVE, /* OFFLOAD, SPACE; waits for its calls */
 	RMEM_NODE_CMD_OFFLOADS,	 /* dump: one message per offload */
+	/* SPACE: ends its sessions, and KEY opens none from then on; -EALREADY if it was revoked */
+	RMEM_NODE_CMD_SPACE_REVOKE,
 
 	__RMEM_NODE_CMD_MAX,
 	RMEM_NODE_CMD_MAX = __RMEM_NODE_CMD_MAX - 1
@@ -74,6 +76,8 @@ enum {
 	RMEM_NODE_A_READ_BYTES,	     /* u64 that they read */
 	RMEM_NODE_A_WRITTEN_BYTES,   /* u64 that they wrote */
 	RMEM_NODE_A_SEALED_ONLY,     /* flag: the space's clients have to seal */
+	RMEM_NODE_A_MEMBER_OF,	     /* u32 id of the space whose memory is the member's, too */
+	RMEM_NODE_A_REVOKED,	     /* flag: the space's own key was revoked */
 
 	__RMEM_NODE_A_MAX,
 	RMEM_NODE_A_MAX = __RMEM_NODE_A_MAX - 1

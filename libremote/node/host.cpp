@@ -54,11 +54,16 @@ rmem_space_error Host::add_space(std::uint32_t id, const std::uint8_t* key,
                                  std::uint64_t quota_bytes, std::uint8_t required) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return require(id, required, rmem_node_space_add(core_.get(), id, key, quota_bytes));
+    return require(id, required,
+                   [&] { return rmem_node_space_add(core_.get(), id, key, quota_bytes); });
 }
 
 // No session begins before: that wants the locks that the caller holds.
-rmem_space_error Host::require(std::uint32_t id, std::uint8_t required, rmem_space_error added) {
+rmem_space_error Host::require(std::uint32_t id, std::uint8_t required,
+                               const std::function<rmem_space_error()>& add) {
+    if (required == RMEM_SEALED && !rmem_node_seals(core_.get()))
+        return RMEM_SPACE_NO_CIPHER;
+    const rmem_space_error added = add();
     if (added == RMEM_SPACE_OK && required)
         rmem_node_space_require(core_.get(), id, required);
     return added;
@@ -74,7 +79,16 @@ rmem_space_error Host::add_view(std::uint32_t id, const std::uint8_t* key, std::
                                 std::uint8_t required) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return require(id, required, rmem_node_space_add_view(core_.get(), id, key, base));
+    return require(id, required,
+                   [&] { return rmem_node_space_add_view(core_.get(), id, key, base); });
+}
+
+rmem_space_error Host::add_member(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
+                                  std::uint8_t required) {
+    std::lock_guard one_call(call_lock_);
+    std::lock_guard slow(slow_lock_);
+    return require(id, required,
+                   [&] { return rmem_node_space_add_member(core_.get(), id, key, base); });
 }
 
 rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& between,
@@ -96,6 +110,24 @@ rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& be
     return error;
 }
 
+rmem_space_error Host::revoke_space(std::uint32_t id, const Between& between,
+                                    const std::function<void()>& grace) {
+    std::lock_guard one_call(call_lock_);
+    rmem_node_call call;
+    if (rmem_node_call_revoke(core_.get(), &call, id))
+        run(call, between);
+    rmem_space_error error;
+    {
+        std::lock_guard slow(slow_lock_);
+        error = rmem_node_space_revoke(core_.get(), id);
+    }
+    if (error == RMEM_SPACE_OK) {
+        grace();
+        rmem_node_space_wipe(core_.get());
+    }
+    return error;
+}
+
 std::vector<Host::SpaceUsage> Host::spaces() {
     std::vector<SpaceUsage> all;
     std::lock_guard slow(slow_lock_);
@@ -103,8 +135,9 @@ std::vector<Host::SpaceUsage> Host::spaces() {
     const rmem_spaces& spaces = core_->spaces;
     for (const rmem_space& space : std::span(spaces.slot, spaces.slots)) {
         if (space.id)
-            all.push_back({space.id, rmem_spaces_base(&spaces, &space), space.regions,
-                           space.required, space.pages_promised << config_.page_shift,
+            all.push_back({space.id, rmem_spaces_base(&spaces, &space), space.member,
+                           rmem_space_is_revoked(&space), space.regions, space.required,
+                           space.pages_promised << config_.page_shift,
                            space.quota_pages << config_.page_shift,
                            __atomic_load_n(&space.calls_ns, __ATOMIC_RELAXED), space.traffic});
     }

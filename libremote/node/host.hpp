@@ -66,14 +66,21 @@ public:
     MemoryFile* file() const { return file_; }
     rmem_space_error add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
                               std::uint8_t required = 0);
+    rmem_space_error add_member(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
+                                std::uint8_t required = 0);
     // force: ends the space's sessions and frees its regions first; between is called between the
     // steps of that, as in call(). grace returns once the requests have ended that found the
     // space's key before; then the key is wiped.
     rmem_space_error del_space(std::uint32_t id, bool force, const Between& between,
                                const std::function<void()>& grace);
+    // Ends the space's sessions, and its key opens none from then on; its memory stays. In the same
+    // way.
+    rmem_space_error revoke_space(std::uint32_t id, const Between& between,
+                                  const std::function<void()>& grace);
     struct SpaceUsage {
         std::uint32_t id;
-        std::uint32_t base; // of which it is a view; 0: it isn't a view
+        std::uint32_t base; // of which it is a view or member; 0: it has memory of its own
+        bool member, revoked;
         std::uint32_t regions;
         std::uint8_t required; // level of its sessions; 0: any
         std::uint64_t promised_bytes, quota_bytes;
@@ -127,7 +134,8 @@ public:
     std::size_t clean();
 
 private:
-    rmem_space_error require(std::uint32_t id, std::uint8_t required, rmem_space_error added);
+    rmem_space_error require(std::uint32_t id, std::uint8_t required,
+                             const std::function<rmem_space_error()>& add);
     bool step(rmem_node_call& call);
     void run(rmem_node_call& call, const Between& between);
 

@@ -138,11 +138,12 @@ std::uint32_t parse_space_id(std::string_view text) {
 }
 
 SpaceOption parse_space(std::string_view text) {
-    static constexpr std::string_view quota = ",quota=", read_only = ",read-only-of=";
+    static constexpr std::string_view quota = ",quota=", read_only = ",read-only-of=",
+                                      member = ",member-of=";
     static constexpr std::string_view require = ",require=";
     static constexpr std::string_view forms =
-        "write ID=KEYFILE, ID=KEYFILE,quota=SIZE or ID=KEYFILE,read-only-of=ID, and behind that "
-        ",require=sealed if its clients have to seal";
+        "write ID=KEYFILE, ID=KEYFILE,quota=SIZE, ID=KEYFILE,read-only-of=ID or "
+        "ID=KEYFILE,member-of=ID, and behind that ,require=sealed if its clients have to seal";
     auto equals = text.find('=');
     if (equals == std::string_view::npos)
         throw Misuse("space '{}' has no key: {}", text, forms);
@@ -156,6 +157,10 @@ SpaceOption parse_space(std::string_view text) {
         space.sealed_only = true;
         file = file.substr(0, at);
     }
+    if (auto at = file.rfind(member); at != std::string_view::npos) {
+        space.member_of = parse_space_id(file.substr(at + member.size()));
+        file = file.substr(0, at);
+    }
     if (auto at = file.rfind(read_only); at != std::string_view::npos) {
         space.read_only_of = parse_space_id(file.substr(at + read_only.size()));
         file = file.substr(0, at);
@@ -166,8 +171,8 @@ SpaceOption parse_space(std::string_view text) {
     }
     if (file.empty())
         throw Misuse("space '{}' names no key file: {}", text, forms);
-    if (space.read_only_of && space.quota_bytes)
-        throw Misuse("space '{}' has a quota, but allocates nothing: {}", text, forms);
+    if (!!space.read_only_of + !!space.member_of + !!space.quota_bytes > 1)
+        throw Misuse("space '{}' has two of quota, read-only-of and member-of: {}", text, forms);
     space.key_file = file;
     return space;
 }

@@ -36,12 +36,13 @@ std::string endpoint_text(std::string_view host, std::uint16_t port);
 
 std::uint32_t parse_space_id(std::string_view text);
 
-// ID=KEYFILE[,quota=SIZE|,read-only-of=ID][,require=sealed]
+// ID=KEYFILE[,quota=SIZE|,read-only-of=ID|,member-of=ID][,require=sealed]
 struct SpaceOption {
     std::uint32_t id;
     std::string key_file;
     std::uint64_t quota_bytes;  // 0: none
     std::uint32_t read_only_of; // 0: not a view
+    std::uint32_t member_of;    // 0: not a member
     bool sealed_only;           // its clients have to seal
 };
 SpaceOption parse_space(std::string_view text);

@@ -261,9 +261,9 @@ class Daemon(unittest.TestCase):
             node("space", "add", f"2={two},read-only-of=1")
             self.assertEqual(json.loads(node("space", "list", "--json")), [
                 {"space": 1, "promised_bytes": 0, "quota_bytes": 1 << 20, "regions": 0, "read_only_of": 0,
-                 "calls_ns": 0, **IDLE, "sealed_only": 0},
+                 "calls_ns": 0, **IDLE, "sealed_only": 0, "member_of": 0, "revoked": 0},
                 {"space": 2, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 1,
-                 "calls_ns": 0, **IDLE, "sealed_only": 0}])
+                 "calls_ns": 0, **IDLE, "sealed_only": 0, "member_of": 0, "revoked": 0}])
             self.assertEqual(json.loads(node("status", "--json"))["spaces"], 2)
             node("space", "add", f"4={one},require=sealed")
             self.assertEqual([space["sealed_only"] for space in json.loads(node("space", "list", "--json"))], [0, 0, 1])
@@ -274,15 +274,44 @@ class Daemon(unittest.TestCase):
             for verb, error in ((("add", f"1={two}"), "space 1 exists already: choose another id, or delete it first"),
                                 (("add", f"3={two},quota=1"), "space 3 has a quota below one page: raise it"),
                                 (("add", f"3={one},read-only-of=1"),
-                                 "space 3 has the key of 1, so its readers could write: give it another"),
-                                (("del", "1"), "space 1 has read-only views: delete them first"),
-                                (("del", "--force", "1"), "space 1 has read-only views: delete them first"),
+                                 "space 3 has the key of another client of 1: make one for this client"),
+                                (("del", "1"), "space 1 has read-only views or members: delete them first"),
+                                (("del", "--force", "1"), "space 1 has read-only views or members: delete them first"),
                                 (("del", "3"), "no space 3: 'remora node space list' has them")):
                 self.assertEqual(node("space", *verb, code=1), f"remora: {error}\n")
             node("space", "del", "2")
             node("space", "del", "1")
             self.assertEqual(json.loads(node("space", "list", "--json")), [])
             node("space", "add", f"1={two}")  # its id and its place are free again
+
+    def test_a_lost_key_is_revoked_and_the_memory_stays(self):
+        with self.controlled() as (_, path, (lost, kept), node):
+            node("space", "add", f"1={lost}")
+            node("space", "add", f"2={kept},member-of=1,require=sealed")
+            self.assertEqual(node("space", "add", f"3={kept},member-of=1", code=1),
+                             "remora: space 3 has the key of another client of 1: make one for this client\n")
+            self.assertEqual(node("space", "add", f"3={kept},member-of=2", code=1),
+                             "remora: space 3 shows the memory of 2, which has none of its own: name the space that has\n")
+            target = f"udp:127.0.0.1:{json.loads(node('status', '--json'))['port']},key="
+            address, data = ctypes.c_uint64(), ctypes.create_string_buffer(8)
+            with self.opened(f"{target}{lost}") as (library, handle):
+                self.assertEqual(library.remote_alloc(handle, ctypes.c_uint64(65536), 3, ctypes.byref(address)), 0)
+                self.assertEqual(library.remote_write(handle, address, b"kept", 4), 0)
+            with self.opened(f"{target}{kept},space=2,integrity=sealed") as (library, handle):
+                node("space", "revoke", "1")
+                self.assertEqual(library.remote_read(handle, address, data, 4), 0)
+                self.assertEqual(data.value, b"kept")
+            self.assertEqual([(each["space"], each["revoked"], each["member_of"], each["regions"])
+                              for each in json.loads(node("space", "list", "--json"))], [(1, 1, 0, 1), (2, 0, 1, 0)])
+            self.assertEqual([line.split("  ")[-2].strip() for line in node("space", "list").splitlines()][1:],
+                             ["revoked", "member of 1, sealed"])
+            address_and_port = target[4:-5]
+            self.assertIn("wrong", self.remora("ping", address_and_port, "--key", lost, "--count", "1", code=1) or "wrong")
+            self.remora("ping", address_and_port, "--key", kept, "--space", "2", "--count", "1")
+            self.assertEqual(node("space", "revoke", "1", code=1), "remora: the key of space 1 is revoked already\n")
+            self.assertEqual(node("space", "revoke", "3", code=1), "remora: no space 3: 'remora node space list' has them\n")
+            node("space", "revoke", "2")
+            self.assertEqual([each["space"] for each in json.loads(node("space", "list", "--json"))], [1])
 
     def test_regions_of_a_space_are_listed(self):
         with self.controlled() as (_, path, (one, _), node):
@@ -437,9 +466,10 @@ class Daemon(unittest.TestCase):
                 self.assertEqual(json.loads(node("space", "list", "--json")), [
                     # remote_alloc() ends with a read of one byte.
                     {"space": 7, "promised_bytes": 1 << 20, "quota_bytes": 1536 << 10, "regions": 1, "read_only_of": 0,
-                     "calls_ns": 0, "operations": 1, "read_bytes": 1, "written_bytes": 0, "sealed_only": 0},
+                     "calls_ns": 0, "operations": 1, "read_bytes": 1, "written_bytes": 0, "sealed_only": 0,
+                     "member_of": 0, "revoked": 0},
                     {"space": 1234567, "promised_bytes": 0, "quota_bytes": 0, "regions": 0, "read_only_of": 7,
-                     "calls_ns": 0, **IDLE, "sealed_only": 0}])
+                     "calls_ns": 0, **IDLE, "sealed_only": 0, "member_of": 0, "revoked": 0}])
 
     # ---- --spin-us ----
 

@@ -118,8 +118,8 @@ def test_readers(lab):
         spare = f"3={node.space_key_path(OTHER)}"
         for wanted, says in [(f"{spare},read-only-of={OTHER}", "read-only itself"),
                              (f"{spare},read-only-of=9", "is no space"),
-                             (f"3={node.key_path},read-only-of={node.SPACE}", "readers need another"),
-                             (f"{spare},quota=1M,read-only-of={node.SPACE}", "allocates nothing"),
+                             (f"3={node.key_path},read-only-of={node.SPACE}", "another client of the space"),
+                             (f"{spare},quota=1M,read-only-of={node.SPACE}", "has two of"),
                              (f"{OTHER}={node.key_path},read-only-of=9", "is no space")]:
             rmemlab.cli_refused(memory, *add, wanted, says=says)
         for words in ([], ["--force"]):

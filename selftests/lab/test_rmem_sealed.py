@@ -190,6 +190,31 @@ def test_lower_levels_are_refused(lab):
         rmemlab.cli_refused(compute, *rmem.attach_words(compute, node, "16M", *SEALED, host="marlin:1"), says="only messages by udp can be sealed|no transport .marlin.")
 
 
+def test_revoked_key_ends_its_sessions_alone(lab):
+    """Two clients share a space's memory by keys of their own."""
+    compute, memory = lab["compute"], lab["memory"]
+    with Rack(lab) as rack:
+        node = rack.node("memory", "96M")
+        key = node.add_space(2, f",member-of={node.SPACE}")
+        kept = rack.attach("compute", node, "16M", *SEALED)
+        lost = rack.attach("compute", node, "16M", "--space", "2", "--fail-after", "2", *SEALED, key=key)
+        write_text(compute, kept, TEXT)
+        write_text(compute, lost, TEXT)
+        rmem.remora(memory, "node", "space", "revoke", "2")
+        reads_text(compute, kept, TEXT)
+        write_text(compute, kept, "and goes on")
+        failed = compute.run(f"dd if={lost.path} bs=4k count=1 iflag=direct status=none of=/dev/null", check=False)
+        assert failed.rc, failed
+        assert not failed.out, failed
+        lost.detach("--force")
+        rmemlab.cli_refused(memory, "node", "space", "revoke", "2", says="no such SPACE")
+        # The memory that it had is the space's: so a new client of the space can use or free it.
+        listed = rmem.remora(memory, "node", "regions", str(node.SPACE), "--json").out
+        assert listed.count('"address"') == 2, listed
+        kept.detach()
+        node.clear_space()
+
+
 @tap.bound(600)
 def test_keys_change_under_load(lab):
     """A program that is killed takes back changes that are under way, so the session gets another name, and with it
@@ -235,8 +260,8 @@ def test_node_that_restarted_is_told_by_a_notice(lab):
 
 TESTS = [test_disk, test_programs, test_libremote_at_the_kernels_node, test_kernel_at_remora_node, test_bad_network,
          test_damage_that_no_checksum_finds, test_wire_shows_no_data, test_recorded_packets_do_nothing,
-         test_each_flipped_bit_is_refused, test_lower_levels_are_refused, test_keys_change_under_load, test_node_that_restarted_is_told_by_a_notice,
-         rmemlab.test_modules_go]
+         test_each_flipped_bit_is_refused, test_lower_levels_are_refused, test_revoked_key_ends_its_sessions_alone,
+         test_keys_change_under_load, test_node_that_restarted_is_told_by_a_notice, rmemlab.test_modules_go]
 
 if __name__ == "__main__":
     tap.main("pair", TESTS)

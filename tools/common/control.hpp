@@ -4,11 +4,12 @@
  * line is an object of JSON.
  *
  *   {"verb": "status"}                          {"ok": true, "status": node_report_json()}
- *   {"verb": "space add", "space": ID, "key": HEX[, "quota_bytes": N | "read_only_of": ID]
- *    [, "sealed_only": true]}
+ *   {"verb": "space add", "space": ID, "key": HEX[, "quota_bytes": N | "read_only_of": ID
+ *    | "member_of": ID][, "sealed_only": true]}
  *                                               {"ok": true}
  *   {"verb": "space del", "space": ID[, "force": true]}
  *                                               {"ok": true}
+ *   {"verb": "space revoke", "space": ID}       {"ok": true}
  *   {"verb": "space list"}                      {"ok": true, "spaces": [space_json(), ...]}
  *   {"verb": "regions", "space": ID[, "from": ADDRESS]}
  *                                               {"ok": true, "regions": [region_json(), ...]}, of

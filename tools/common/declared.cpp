@@ -163,8 +163,8 @@ void check_space_name(const std::string& name) {
 }
 
 void check_space(const Section& space) {
-    if (space.find("quota") && space.find("read-only-of"))
-        throw Misuse("a view of another space has no quota: remove one of quota, read-only-of");
+    if (!!space.find("quota") + !!space.find("read-only-of") + !!space.find("member-of") > 1)
+        throw Misuse("quota, read-only-of and member-of exclude each other: keep one");
 }
 
 void check_device(const Section& device) {
@@ -198,7 +198,8 @@ const std::vector<Kind>& kinds() {
          check_space_name,
          {{"key", check_path, true},
           {"quota", check_size},
-          {"read-only-of", [](const std::string& text) { parse_space_id(text); }}},
+          {"read-only-of", [](const std::string& text) { parse_space_id(text); }},
+          {"member-of", [](const std::string& text) { parse_space_id(text); }}},
          check_space},
         {"device",
          "NAME",
@@ -391,11 +392,12 @@ private:
     void check_across() {
         for (const Section* space : state_.of("space")) {
             const std::string* base = space->find("read-only-of");
+            base = base ? base : space->find("member-of");
             good_ = true;
             if (!state_.find("node"))
                 fail(space->place, "a space belongs to a node: add [node]");
             else if (base && !state_.find("space/" + *base))
-                fail(space->place, fmt::format("there is no [space {}] to be read", *base));
+                fail(space->place, fmt::format("there is no [space {}] whose memory it is", *base));
             if (!good_)
                 spoilt_.push_back(space->resource());
         }

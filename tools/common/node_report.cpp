@@ -46,6 +46,8 @@ void each_newer_space_number(Report& report, Visit visit) {
     visit("read_bytes", report.read_bytes);
     visit("written_bytes", report.written_bytes);
     visit("sealed_only", report.sealed_only);
+    visit("member_of", report.member_of);
+    visit("revoked", report.revoked);
 }
 
 template <typename Report, typename Visit>

@@ -36,6 +36,8 @@ struct SpaceReport {
     std::uint64_t calls_ns;                              // the node's time for its clients' calls
     std::uint64_t operations, read_bytes, written_bytes; // of its clients, executed
     std::uint64_t sealed_only;                           // 1: its clients have to seal
+    std::uint64_t member_of;                             // 0: it isn't
+    std::uint64_t revoked;                               // 1: its own key was revoked
 };
 
 struct RegionReport {

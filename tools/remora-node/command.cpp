@@ -100,6 +100,7 @@ Command::Verb verb_of(const std::string& text) {
         {"status", status},
         {"space add", space_add},
         {"space del", space_del},
+        {"space revoke", space_revoke},
         {"space list", space_list},
         {"regions", regions},
         {"stop", stop},
@@ -110,8 +111,8 @@ Command::Verb verb_of(const std::string& text) {
     for (const auto& [name, verb] : verbs)
         if (name == text)
             return verb;
-    throw Misuse("unknown verb: use status, space add, space del, space list, regions, offload "
-                 "load, offload remove, offload list or stop");
+    throw Misuse("unknown verb: use status, space add, space del, space revoke, space list, "
+                 "regions, offload load, offload remove, offload list or stop");
 }
 
 } // namespace
@@ -125,7 +126,8 @@ Command parse_command(std::string_view line) {
     const bool lists = command.verb == Command::Verb::regions;
     const bool loads = command.verb == Command::Verb::offload_load;
     const bool removes = command.verb == Command::Verb::offload_remove;
-    if (adds || lists || loads || removes || command.verb == Command::Verb::space_del)
+    if (adds || lists || loads || removes || command.verb == Command::Verb::space_del ||
+        command.verb == Command::Verb::space_revoke)
         command.space = static_cast<std::uint32_t>(members.number("space", id_max, false));
     if (adds) {
         command.key = key_parse(members.text("key"), "of the request");
@@ -133,9 +135,10 @@ Command parse_command(std::string_view line) {
             members.number("quota_bytes", std::numeric_limits<std::uint64_t>::max(), true);
         command.read_only_of =
             static_cast<std::uint32_t>(members.number("read_only_of", id_max, true));
+        command.member_of = static_cast<std::uint32_t>(members.number("member_of", id_max, true));
         command.sealed_only = members.flag("sealed_only");
-        if (command.quota_bytes && command.read_only_of)
-            throw Misuse("a quota is for spaces that allocate: not with read_only_of");
+        if (!!command.quota_bytes + !!command.read_only_of + !!command.member_of > 1)
+            throw Misuse("quota_bytes, read_only_of and member_of exclude each other");
     }
     if (loads) {
         command.offload = members.text("file");

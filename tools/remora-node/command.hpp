@@ -16,6 +16,7 @@ struct Command {
         status,
         space_add,
         space_del,
+        space_revoke,
         space_list,
         regions,
         offload_load,
@@ -28,6 +29,7 @@ struct Command {
     Key key;
     std::uint64_t quota_bytes;  // 0: none
     std::uint32_t read_only_of; // 0: not a view
+    std::uint32_t member_of;    // 0: not a member
     bool sealed_only;           // the space's clients have to seal
     bool force;
     std::uint64_t from;  // address

@@ -125,6 +125,8 @@ void add_spaces(Node& node, const Options& options) {
         Key key = key_read_warning(space.key_file, "remora-node");
         if (space.read_only_of)
             node.add_view(space.id, key, space.read_only_of, space.sealed_only);
+        else if (space.member_of)
+            node.add_member(space.id, key, space.member_of, space.sealed_only);
         else
             node.add_space(space.id, key, space.quota_bytes, space.sealed_only);
     }

@@ -52,15 +52,17 @@ void check_added(rmem_space_error error, std::uint32_t id, std::uint32_t base) {
     case RMEM_SPACE_QUOTA:
         throw Failure("space {} has a quota below one page: raise it", id);
     case RMEM_SPACE_NO_BASE:
-        throw Failure("space {} is read-only of {}, which isn't there: give that one first", id,
+        throw Failure("space {} shows the memory of {}, which isn't there: give that one first", id,
                       base);
     case RMEM_SPACE_IS_VIEW:
-        throw Failure(
-            "space {} is read-only of {}, which is itself a view: name the space that it shows", id,
-            base);
+        throw Failure("space {} shows the memory of {}, which has none of its own: name the space "
+                      "that has",
+                      id, base);
     case RMEM_SPACE_SAME_KEY:
-        throw Failure("space {} has the key of {}, so its readers could write: give it another", id,
+        throw Failure("space {} has the key of another client of {}: make one for this client", id,
                       base);
+    case RMEM_SPACE_NO_CIPHER:
+        throw Failure("space {} requires clients that seal, and this node has no cipher", id);
     default:
         throw Failure("space {} is refused: give an id from 1 up", id);
     }
@@ -95,6 +97,10 @@ void Node::add_view(std::uint32_t id, const Key& key, std::uint32_t base, bool s
     check_added(host_.add_view(id, key.data(), base, required(sealed_only)), id, base);
 }
 
+void Node::add_member(std::uint32_t id, const Key& key, std::uint32_t base, bool sealed_only) {
+    check_added(host_.add_member(id, key.data(), base, required(sealed_only)), id, base);
+}
+
 void Node::add_persistent(std::uint32_t id) {
     if (!host_.add_persistent(id, RMEM_PERSISTENT_ADDR))
         throw Failure("space {} of --memory-file isn't there, or is a view, or has too small a "
@@ -102,18 +108,20 @@ void Node::add_persistent(std::uint32_t id) {
                       id);
 }
 
+void Node::wait_grace() {
+    for (auto grace = begin_grace(); !has_passed(grace);)
+        std::this_thread::sleep_for(grace_poll);
+}
+
 void Node::del_space(std::uint32_t id, bool force, const node::Host::Between& between) {
-    rmem_space_error error = host_.del_space(id, force, between, [this] {
-        for (auto grace = begin_grace(); !has_passed(grace);)
-            std::this_thread::sleep_for(grace_poll);
-    });
+    rmem_space_error error = host_.del_space(id, force, between, [this] { wait_grace(); });
     switch (error) {
     case RMEM_SPACE_OK:
         return;
     case RMEM_SPACE_PERSISTENT:
         throw Failure("space {} has a memory file: stop the node, and start it without", id);
     case RMEM_SPACE_VIEWED:
-        throw Failure("space {} has read-only views: delete them first", id);
+        throw Failure("space {} has read-only views or members: delete them first", id);
     case RMEM_SPACE_BUSY:
         for (const SpaceReport& space : spaces()) {
             if (space.id == id)
@@ -126,13 +134,25 @@ void Node::del_space(std::uint32_t id, bool force, const node::Host::Between& be
     }
 }
 
+void Node::revoke_space(std::uint32_t id, const node::Host::Between& between) {
+    switch (host_.revoke_space(id, between, [this] { wait_grace(); })) {
+    case RMEM_SPACE_OK:
+        return;
+    case RMEM_SPACE_REVOKED:
+        throw Failure("the key of space {} is revoked already", id);
+    default:
+        throw Failure("no space {}: 'remora node space list' has them", id);
+    }
+}
+
 std::vector<SpaceReport> Node::spaces() {
     std::vector<SpaceReport> reports;
     for (const node::Host::SpaceUsage& space : host_.spaces())
         reports.push_back({space.id, space.promised_bytes, space.quota_bytes, space.regions,
-                           space.base, space.calls_ns, space.traffic.operations,
+                           space.member ? 0 : space.base, space.calls_ns, space.traffic.operations,
                            space.traffic.read_bytes, space.traffic.written_bytes,
-                           space.required == RMEM_SEALED});
+                           space.required == RMEM_SEALED, space.member ? space.base : 0,
+                           space.revoked});
     return reports;
 }
 

@@ -133,10 +133,13 @@ public:
                    bool sealed_only = false);
     // The file's memory becomes the space's, which is there already.
     void add_persistent(std::uint32_t id);
-    // A view of the space with the id base, which is there already.
+    // A view or a member of the space with the id base, which is there already.
     void add_view(std::uint32_t id, const Key& key, std::uint32_t base, bool sealed_only = false);
+    void add_member(std::uint32_t id, const Key& key, std::uint32_t base, bool sealed_only = false);
     // force: also a space that has regions; ends its sessions and frees them. between: operate()'s.
     void del_space(std::uint32_t id, bool force, const node::Host::Between& between);
+    // Its key opens nothing any more, and its memory stays. between: operate()'s.
+    void revoke_space(std::uint32_t id, const node::Host::Between& between);
     std::vector<SpaceReport> spaces();
     // Some regions of the space: those from the address from on. Throws Failure.
     std::vector<rmem_listed> regions(std::uint32_t id, std::uint64_t from);
@@ -195,6 +198,7 @@ private:
         Counters counters;
     };
 
+    void wait_grace();
     bool unseal(Request& request, std::span<const std::uint8_t>& datagram);
     void notify(Request& request, const rmem_head& head);
     void handle_plain(Request request, std::span<const std::uint8_t> record);

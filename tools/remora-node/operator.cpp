@@ -22,8 +22,13 @@ void change(Node& node, const Command& command, const node::Host::Between& betwe
     else if (command.verb == Command::Verb::space_del) {
         node.del_space(command.space, command.force, between);
         node.calls().space_gone();
+    } else if (command.verb == Command::Verb::space_revoke) {
+        node.revoke_space(command.space, between);
+        node.calls().space_gone();
     } else if (command.read_only_of)
         node.add_view(command.space, command.key, command.read_only_of, command.sealed_only);
+    else if (command.member_of)
+        node.add_member(command.space, command.key, command.member_of, command.sealed_only);
     else
         node.add_space(command.space, command.key, command.quota_bytes, command.sealed_only);
 }
@@ -66,6 +71,7 @@ void Operator::execute(std::string_view line, Control::Answer answer) {
             break;
         case space_add:
         case space_del:
+        case space_revoke:
         case offload_load:
         case offload_remove:
             return node_.operate([this, command, answer](const node::Host::Between& between) {

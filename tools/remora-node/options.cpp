@@ -43,7 +43,8 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
                        "SECONDS after which an unused session can be evicted; default 60");
     program
         .add_option("--space", texts.spaces,
-                    "ID=KEYFILE[,quota=SIZE|,read-only-of=ID][,require=sealed]; repeatable")
+                    "ID=KEYFILE[,quota=SIZE|,read-only-of=ID|,member-of=ID][,require=sealed]; "
+                    "repeatable")
         ->allow_extra_args(false);
     program.add_option("--memory-file", texts.memory_file,
                        "ID=FILE[,size=SIZE]: persistent memory of a space, for offloads");

@@ -87,10 +87,11 @@ void attempt(Applying& applying, const std::string& resource, const std::string&
     }
 }
 
-// A view of a space comes after the space.
+// A view or member of a space comes after the space.
 std::vector<const Section*> in_order(std::vector<const Section*> sections) {
-    std::ranges::stable_partition(
-        sections, [](const Section* section) { return !section->find("read-only-of"); });
+    std::ranges::stable_partition(sections, [](const Section* section) {
+        return !section->find("read-only-of") && !section->find("member-of");
+    });
     return sections;
 }
 

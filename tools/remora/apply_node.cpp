@@ -117,21 +117,27 @@ std::string add_text(const Section& space) {
         text += fmt::format(",quota={}", *quota);
     if (const std::string* base = space.find("read-only-of"))
         text += fmt::format(",read-only-of={}", *base);
+    if (const std::string* base = space.find("member-of"))
+        text += fmt::format(",member-of={}", *base);
     return text;
 }
 
 void check_space(const SpaceReport& is, const Section& space) {
     const std::string* quota = space.find("quota");
-    const std::string* base = space.find("read-only-of");
+    const auto id_of = [&](const char* key) {
+        const std::string* base = space.find(key);
+        return base ? parse_space_id(*base) : 0;
+    };
     // The node rounds a quota to its pages.
     const std::uint64_t page_bytes = kernel_report().page_bytes;
     const std::uint64_t declared = quota ? parse_size(*quota) : 0;
     if (whole_pages(is.quota_bytes, page_bytes) != whole_pages(declared, page_bytes) ||
-        is.read_only_of != (base ? parse_space_id(*base) : 0))
+        is.read_only_of != id_of("read-only-of") || is.member_of != id_of("member-of"))
         throw Conflict("its quota is {}, {}: a change needs 'remora node space del {}'",
                        is.quota_bytes ? size_text(is.quota_bytes) : "none",
                        is.read_only_of ? fmt::format("it is a view of {}", is.read_only_of)
-                                       : "it is no view",
+                       : is.member_of  ? fmt::format("it is a member of {}", is.member_of)
+                                       : "its memory is its own",
                        space.name);
 }
 

@@ -75,6 +75,8 @@ void Daemon::add_space(const SpaceOption& option, const Key& key) {
         request["quota_bytes"] = option.quota_bytes;
     if (option.read_only_of)
         request["read_only_of"] = option.read_only_of;
+    if (option.member_of)
+        request["member_of"] = option.member_of;
     if (option.sealed_only)
         request["sealed_only"] = true;
     change(request);
@@ -82,6 +84,10 @@ void Daemon::add_space(const SpaceOption& option, const Key& key) {
 
 void Daemon::del_space(std::uint32_t id, bool force) {
     change({{"verb", "space del"}, {"space", id}, {"force", force}});
+}
+
+void Daemon::revoke_space(std::uint32_t id) {
+    change({{"verb", "space revoke"}, {"space", id}});
 }
 
 void Daemon::load_offload(const std::string& file, std::uint32_t space, std::uint32_t budget_us,

@@ -28,6 +28,7 @@ public:
     std::vector<RegionReport> regions(std::uint32_t space);
     void add_space(const SpaceOption& option, const Key& key);
     void del_space(std::uint32_t id, bool force);
+    void revoke_space(std::uint32_t id);
     // file: seen from the daemon, so without a relative path.
     // budget_us: 0: the program's own.
     void load_offload(const std::string& file, std::uint32_t space, std::uint32_t budget_us,

@@ -50,6 +50,8 @@ void add_space(netlink::Family& family, const Space& space) {
         request.u64(RMEM_NODE_A_QUOTA, space.option.quota_bytes);
     if (space.option.read_only_of)
         request.u32(RMEM_NODE_A_READ_ONLY_OF, space.option.read_only_of);
+    if (space.option.member_of)
+        request.u32(RMEM_NODE_A_MEMBER_OF, space.option.member_of);
     if (space.option.sealed_only)
         request.flag(RMEM_NODE_A_SEALED_ONLY);
     try {
@@ -121,6 +123,20 @@ void space_del(const std::string& text, bool force, const std::string& named) {
     if (!socket.empty())
         return Daemon(socket).del_space(id, force);
     kernel_space_del(id, force);
+}
+
+void space_revoke(const std::string& text, const std::string& named) {
+    std::uint32_t id = parse_space_id(text);
+    std::string socket = daemon_socket(named);
+    if (!socket.empty())
+        return Daemon(socket).revoke_space(id);
+    Request request(RMEM_NODE_CMD_SPACE_REVOKE);
+    request.u32(RMEM_NODE_A_SPACE, id);
+    try {
+        node_family().call(std::move(request));
+    } catch (const netlink::Refused& refused) {
+        throw Failure("can't revoke the key of space {}: {}", id, refused.what());
+    }
 }
 
 void space_list(bool json, const std::string& named) {
@@ -272,7 +288,8 @@ void add_space_commands(CLI::App& node) {
 
     CLI::App* add = space->add_subcommand("add", "Let clients that hold the key use a space");
     auto text = std::make_shared<std::string>();
-    add->add_option("SPACE", *text, "ID=KEYFILE[,quota=SIZE|,read-only-of=ID][,require=sealed]")
+    add->add_option("SPACE", *text,
+                    "ID=KEYFILE[,quota=SIZE|,read-only-of=ID|,member-of=ID][,require=sealed]")
         ->required();
     Socket socket = add_socket(*add);
     add->callback([=] { space_add(*text, *socket); });
@@ -284,6 +301,13 @@ void add_space_commands(CLI::App& node) {
     del->add_flag("--force", *force, "End its sessions and free its regions first");
     socket = add_socket(*del);
     del->callback([=] { space_del(*id, *force, *socket); });
+
+    CLI::App* revoke = space->add_subcommand(
+        "revoke", "Let a space's key open nothing any more; its memory stays");
+    auto revoked = std::make_shared<std::string>();
+    revoke->add_option("ID", *revoked)->required();
+    socket = add_socket(*revoke);
+    revoke->callback([=] { space_revoke(*revoked, *socket); });
 
     CLI::App* list = space->add_subcommand("list", "List the spaces");
     auto json = std::make_shared<bool>(false);
@@ -349,7 +373,8 @@ void add_start_command(CLI::App& node) {
                       "SECONDS after which the node can evict an unused session");
     start
         ->add_option("--space", options->spaces,
-                     "ID=KEYFILE[,quota=SIZE|,read-only-of=ID]; repeatable")
+                     "ID=KEYFILE[,quota=SIZE|,read-only-of=ID|,member-of=ID][,require=sealed]; "
+                     "repeatable")
         ->allow_extra_args(false);
     start->callback([options] { kernel_start(*options); });
 }

@@ -61,7 +61,8 @@ std::vector<SpaceReport> kernel_spaces() {
              space.number(RMEM_NODE_A_QUOTA), space.number(RMEM_NODE_A_REGIONS),
              space.number(RMEM_NODE_A_READ_ONLY_OF), space.number(RMEM_NODE_A_USED_NS),
              space.number(RMEM_NODE_A_OPERATIONS), space.number(RMEM_NODE_A_READ_BYTES),
-             space.number(RMEM_NODE_A_WRITTEN_BYTES), space.has(RMEM_NODE_A_SEALED_ONLY)});
+             space.number(RMEM_NODE_A_WRITTEN_BYTES), space.has(RMEM_NODE_A_SEALED_ONLY),
+             space.number(RMEM_NODE_A_MEMBER_OF), space.has(RMEM_NODE_A_REVOKED)});
     return spaces;
 }
 
@@ -119,15 +120,20 @@ std::vector<std::string> region_row(const RegionReport& region) {
             region.permission & 2 ? "read-write" : "read", name};
 }
 
+std::string access_text(const SpaceReport& space) {
+    std::string text = space.read_only_of ? fmt::format("read-only of {}", space.read_only_of)
+                       : space.member_of  ? fmt::format("member of {}", space.member_of)
+                       : space.revoked    ? "revoked"
+                                          : "full";
+    return text + (space.sealed_only ? ", sealed" : "");
+}
+
 std::vector<std::string> space_row(const SpaceReport& space) {
     return {fmt::to_string(space.id),
             size_text(space.promised_bytes),
             space.quota_bytes ? size_text(space.quota_bytes) : "-",
             fmt::to_string(space.regions),
-            fmt::format("{}{}",
-                        space.read_only_of ? fmt::format("read-only of {}", space.read_only_of)
-                                           : "full",
-                        space.sealed_only ? ", sealed" : ""),
+            access_text(space),
             fmt::format("{} us", space.calls_ns / 1000)};
 }
 

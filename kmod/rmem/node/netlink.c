@@ -53,6 +53,7 @@ static const struct nla_policy policy[RMEM_NODE_A_MAX + 1] = {
 	[RMEM_NODE_A_OFFLOAD] = { .type = NLA_NUL_STRING, .len = RMEM_OFFLOAD_NAME_BYTES - 1 },
 	[RMEM_NODE_A_BUDGET_US] = { .type = NLA_U32 },
 	[RMEM_NODE_A_SEALED_ONLY] = { .type = NLA_FLAG },
+	[RMEM_NODE_A_MEMBER_OF] = { .type = NLA_U32 },
 	[RMEM_NODE_A_CLIENTS] = { .type = NLA_BINARY, .len = RMEM_RUN_CLIENTS * sizeof(u32) },
 };
 
@@ -192,13 +193,17 @@ static const char *netlink_space_error_text(enum rmem_space_error error)
 	case RMEM_SPACE_QUOTA:
 		return "QUOTA is less than a page; raise it";
 	case RMEM_SPACE_VIEWED:
-		return "SPACE has read-only views; delete them first";
+		return "SPACE has read-only views or members; delete them first";
 	case RMEM_SPACE_NO_BASE:
-		return "READ_ONLY_OF is no space: add that first";
+		return "READ_ONLY_OF or MEMBER_OF is no space: add that first";
 	case RMEM_SPACE_IS_VIEW:
-		return "READ_ONLY_OF is read-only itself: name the space it shows";
+		return "READ_ONLY_OF or MEMBER_OF has no memory of its own: name the space that has";
 	case RMEM_SPACE_SAME_KEY:
-		return "KEY is that of READ_ONLY_OF: readers need another";
+		return "KEY is that of another client of the space: make one for this client";
+	case RMEM_SPACE_NO_CIPHER:
+		return "this kernel can't seal: build it with CONFIG_WIREGUARD";
+	case RMEM_SPACE_REVOKED:
+		return "the key of SPACE is revoked already";
 	case RMEM_SPACE_PERSISTENT: /* this node has none */
 	case RMEM_SPACE_OK:
 		break;
@@ -206,16 +211,19 @@ static const char *netlink_space_error_text(enum rmem_space_error error)
 	return "";
 }
 
-static int netlink_space_error_attribute(enum rmem_space_error error)
+static int netlink_space_error_attribute(const struct genl_info *info, enum rmem_space_error error)
 {
 	switch (error) {
 	case RMEM_SPACE_QUOTA:
 		return RMEM_NODE_A_QUOTA;
 	case RMEM_SPACE_NO_BASE:
 	case RMEM_SPACE_IS_VIEW:
-		return RMEM_NODE_A_READ_ONLY_OF;
+		return info->attrs[RMEM_NODE_A_MEMBER_OF] ? RMEM_NODE_A_MEMBER_OF :
+							     RMEM_NODE_A_READ_ONLY_OF;
 	case RMEM_SPACE_SAME_KEY:
 		return RMEM_NODE_A_KEY;
+	case RMEM_SPACE_NO_CIPHER:
+		return RMEM_NODE_A_SEALED_ONLY;
 	default:
 		return RMEM_NODE_A_SPACE;
 	}
@@ -229,26 +237,35 @@ static int netlink_refuse_space(struct genl_info *info, enum rmem_space_error er
 		[-RMEM_SPACE_INVALID] = -EINVAL,  [-RMEM_SPACE_QUOTA] = -ERANGE,
 		[-RMEM_SPACE_VIEWED] = -EBUSY,	  [-RMEM_SPACE_NO_BASE] = -ENOENT,
 		[-RMEM_SPACE_IS_VIEW] = -EINVAL,  [-RMEM_SPACE_SAME_KEY] = -EINVAL,
+		[-RMEM_SPACE_REVOKED] = -EALREADY, [-RMEM_SPACE_NO_CIPHER] = -EOPNOTSUPP,
 	};
 
 	if (error == RMEM_SPACE_OK)
 		return 0;
-	return netlink_refuse(info, netlink_space_error_attribute(error),
+	return netlink_refuse(info, netlink_space_error_attribute(info, error),
 			      netlink_space_error_text(error), err_of[-error]);
 }
 
 static enum rmem_space_error netlink_add_space(struct node_host *host, const struct genl_info *info)
 {
-	const struct nlattr *base = info->attrs[RMEM_NODE_A_READ_ONLY_OF];
+	const struct nlattr *member = info->attrs[RMEM_NODE_A_MEMBER_OF];
+	const struct nlattr *view = info->attrs[RMEM_NODE_A_READ_ONLY_OF];
 	const struct nlattr *quota = info->attrs[RMEM_NODE_A_QUOTA];
 	u32 space = nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]);
 	const u8 *key = nla_data(info->attrs[RMEM_NODE_A_KEY]);
 	enum rmem_space_error error;
 
+	if (info->attrs[RMEM_NODE_A_SEALED_ONLY] && !rmem_node_seals(&host->core))
+		return RMEM_SPACE_NO_CIPHER;
 	mutex_lock(&host->call_lock);
 	mutex_lock(&host->slow_lock);
-	error = base ? rmem_node_space_add_view(&host->core, space, key, nla_get_u32(base)) :
-		       rmem_node_space_add(&host->core, space, key, quota ? nla_get_u64(quota) : 0);
+	if (view)
+		error = rmem_node_space_add_view(&host->core, space, key, nla_get_u32(view));
+	else if (member)
+		error = rmem_node_space_add_member(&host->core, space, key, nla_get_u32(member));
+	else
+		error = rmem_node_space_add(&host->core, space, key,
+					    quota ? nla_get_u64(quota) : 0);
 	if (error == RMEM_SPACE_OK && info->attrs[RMEM_NODE_A_SEALED_ONLY])
 		rmem_node_space_require(&host->core, space, RMEM_SEALED);
 	mutex_unlock(&host->slow_lock);
@@ -265,14 +282,10 @@ static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
 		return netlink_refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
 	if (!info->attrs[RMEM_NODE_A_KEY])
 		return netlink_refuse(info, RMEM_NODE_A_KEY, "KEY is missing: 16 bytes", -EINVAL);
-	if (info->attrs[RMEM_NODE_A_QUOTA] && info->attrs[RMEM_NODE_A_READ_ONLY_OF])
-		return netlink_refuse(info, RMEM_NODE_A_QUOTA,
-				      "QUOTA is for spaces that allocate: not with READ_ONLY_OF",
-				      -EINVAL);
-	if (info->attrs[RMEM_NODE_A_SEALED_ONLY] && !rmem_cipher())
-		return netlink_refuse(info, RMEM_NODE_A_SEALED_ONLY,
-				      "this kernel can't seal: build it with CONFIG_WIREGUARD",
-				      -EOPNOTSUPP);
+	if (!!info->attrs[RMEM_NODE_A_QUOTA] + !!info->attrs[RMEM_NODE_A_READ_ONLY_OF] +
+	    !!info->attrs[RMEM_NODE_A_MEMBER_OF] > 1)
+		return netlink_refuse(info, RMEM_NODE_A_SPACE,
+				      "QUOTA, READ_ONLY_OF and MEMBER_OF exclude each other", -EINVAL);
 	err = netlink_lock_started(info);
 	if (err)
 		return err;
@@ -320,6 +333,45 @@ static enum rmem_space_error netlink_delete_space(struct node_host *host, u32 sp
 	}
 	mutex_unlock(&host->call_lock);
 	return error;
+}
+
+/* Ends the space's sessions; its memory stays, and so does the space if that is its own. */
+static enum rmem_space_error netlink_revoke_space(struct node_host *host, u32 space)
+{
+	struct rmem_node_call call;
+	enum rmem_space_error error;
+
+	mutex_lock(&host->call_lock);
+	if (rmem_node_call_revoke(&host->core, &call, space)) {
+		node_slow_run(host, &call);
+		node_mem_scrub(host);
+	}
+	mutex_lock(&host->slow_lock);
+	error = rmem_node_space_revoke(&host->core, space);
+	mutex_unlock(&host->slow_lock);
+	if (error == RMEM_SPACE_OK) {
+		synchronize_rcu();
+		rmem_node_space_wipe(&host->core);
+	}
+	mutex_unlock(&host->call_lock);
+	return error;
+}
+
+static int netlink_space_revoke_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	enum rmem_space_error error;
+	int err;
+
+	if (!info->attrs[RMEM_NODE_A_SPACE])
+		return netlink_refuse(info, RMEM_NODE_A_SPACE, "SPACE is missing: an id", -EINVAL);
+	err = netlink_lock_started(info);
+	if (err)
+		return err;
+	error = netlink_revoke_space(node_running, nla_get_u32(info->attrs[RMEM_NODE_A_SPACE]));
+	if (error == RMEM_SPACE_OK)
+		node_calls_space_gone(node_running);
+	mutex_unlock(&node_control);
+	return netlink_refuse_space(info, error);
 }
 
 static int netlink_space_del_doit(struct sk_buff *skb, struct genl_info *info)
@@ -371,7 +423,9 @@ static int netlink_put_space(struct sk_buff *skb, struct netlink_callback *cb,
 			      RMEM_NODE_A_PAD) ||
 	    nla_put_u64_64bit(skb, RMEM_NODE_A_WRITTEN_BYTES, space->traffic.written_bytes,
 			      RMEM_NODE_A_PAD) ||
-	    (base && nla_put_u32(skb, RMEM_NODE_A_READ_ONLY_OF, base)) ||
+	    (base && nla_put_u32(skb, space->member ? RMEM_NODE_A_MEMBER_OF :
+						      RMEM_NODE_A_READ_ONLY_OF, base)) ||
+	    (rmem_space_is_revoked(space) && nla_put_flag(skb, RMEM_NODE_A_REVOKED)) ||
 	    (space->required == RMEM_SEALED && nla_put_flag(skb, RMEM_NODE_A_SEALED_ONLY))) {
 		genlmsg_cancel(skb, hdr);
 		return -EMSGSIZE;
@@ -728,6 +782,8 @@ static const struct genl_small_ops ops[] = {
 	  .doit = netlink_space_add_doit },
 	{ .cmd = RMEM_NODE_CMD_SPACE_DEL, .flags = GENL_ADMIN_PERM,
 	  .doit = netlink_space_del_doit },
+	{ .cmd = RMEM_NODE_CMD_SPACE_REVOKE, .flags = GENL_ADMIN_PERM,
+	  .doit = netlink_space_revoke_doit },
 	{ .cmd = RMEM_NODE_CMD_SPACES, .dumpit = netlink_spaces_dumpit },
 	{ .cmd = RMEM_NODE_CMD_REGIONS, .flags = GENL_ADMIN_PERM,
 	  .dumpit = netlink_regions_dumpit },

@@ -128,11 +128,36 @@ TEST(ParseSpace, IdFileQuotaBase) {
     EXPECT_EQ(sealed.key_file, "a=b,c");
     EXPECT_EQ(sealed.read_only_of, 1U);
     EXPECT_EQ(parse_space("3=k,quota=1G,require=sealed").quota_bytes, 1ULL << 30);
-    for (const char* text :
-         {"", "1", "1=", "0=k", "x=k", "4294967296=k", "1=,quota=1G", "1=k,quota=", "1=k,quota=x",
-          "1=,read-only-of=2", "1=k,read-only-of=", "1=k,read-only-of=0", "1=k,read-only-of=x",
-          "1=k,quota=1G,read-only-of=2", "1=k,read-only-of=2,quota=1G",
-          "1=k,require=", "1=k,require=full", "1=,require=sealed", "1=k,require=sealed,quota=1G"})
+    SpaceOption member = parse_space("3=a=b,c,member-of=4294967295,require=sealed");
+    EXPECT_EQ(member.key_file, "a=b,c");
+    EXPECT_EQ(member.member_of, UINT32_MAX);
+    EXPECT_TRUE(member.sealed_only);
+    EXPECT_EQ(member.read_only_of, 0U);
+    EXPECT_EQ(view.member_of, 0U);
+    for (const char* text : {"",
+                             "1",
+                             "1=",
+                             "0=k",
+                             "x=k",
+                             "4294967296=k",
+                             "1=,quota=1G",
+                             "1=k,quota=",
+                             "1=k,quota=x",
+                             "1=,read-only-of=2",
+                             "1=k,read-only-of=",
+                             "1=k,read-only-of=0",
+                             "1=k,read-only-of=x",
+                             "1=k,quota=1G,read-only-of=2",
+                             "1=k,read-only-of=2,quota=1G",
+                             "1=,member-of=2",
+                             "1=k,member-of=",
+                             "1=k,member-of=0",
+                             "1=k,quota=1G,member-of=2",
+                             "1=k,read-only-of=3,member-of=2",
+                             "1=k,require=",
+                             "1=k,require=full",
+                             "1=,require=sealed",
+                             "1=k,require=sealed,quota=1G"})
         EXPECT_THROW(parse_space(text), Misuse) << text;
 }
 

@@ -343,6 +343,23 @@ protected:
     std::thread thread_;
 };
 
+// No client could open a session in it.
+TEST(HostWithoutCipher, NoSpaceCanRequireSealedSessions) {
+    rmem_node_config config{};
+    config.boot = 1;
+    config.pages = 4;
+    config.page_shift = RMEM_PAGE_SHIFT_MIN;
+    config.pool_pages = 2;
+    config.piece_bytes = RMEM_PIECE_BYTES_MAX;
+    config.spaces_max = 2;
+    config.sessions_max = config.regions_max = 1;
+    node::Host host(config, false);
+    EXPECT_EQ(host.add_space(space, key.data(), 0, RMEM_SEALED), RMEM_SPACE_NO_CIPHER);
+    EXPECT_TRUE(host.spaces().empty());
+    EXPECT_EQ(host.add_space(space, key.data(), 0), RMEM_SPACE_OK);
+    EXPECT_EQ(host.add_view(2, Key{9}.data(), space, RMEM_SEALED), RMEM_SPACE_NO_CIPHER);
+}
+
 TEST_F(Operated, ASpaceWithRegionsIsDeletedByForceAlone) {
     std::uint64_t session = open(1, 8972, RMEM_DIGEST);
     std::uint64_t region = alloc(session, 2 << RMEM_PAGE_SHIFT_MIN);

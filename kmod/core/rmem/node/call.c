@@ -590,6 +590,10 @@ static void call_clear_session(struct rmem_node *node, struct rmem_node_call *ca
 	call->waits = session->running;
 	if (call->waits)
 		return;
+	if (call->keeps_memory) {
+		rmem_call_end_session(node, call, call_clear_find_session);
+		return;
+	}
 	rmem_traffic_settle(node, session);
 	rmem_sessions_close(&node->sessions, call->slot);
 	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
@@ -600,19 +604,20 @@ static void call_clear_find_session(struct rmem_node *node, struct rmem_node_cal
 {
 	u32 left = node->config.step_pages;
 
-	for (; call->at < node->sessions.slots && left; call->at++, left--) {
-		const struct rmem_session *session = &node->sessions.slot[call->at];
+	for (; call->session_at < node->sessions.slots && left; call->session_at++, left--) {
+		const struct rmem_session *session = &node->sessions.slot[call->session_at];
 
 		if (session->name == RMEM_SESSION_NONE ||
 		    !call_clear_wants(call, session->place.index))
 			continue;
-		rmem_call_go_on(call, call_clear_session, call->at);
+		rmem_call_go_on(call, call_clear_session, call->session_at);
 		return;
 	}
-	if (call->at < node->sessions.slots)
+	if (call->session_at < node->sessions.slots)
 		return;
 	call->at = 0;
-	rmem_call_go_on(call, call_clear_find_region, RMEM_CALL_NO_SLOT);
+	rmem_call_go_on(call, call->keeps_memory ? NULL : call_clear_find_region,
+			RMEM_CALL_NO_SLOT);
 }
 
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space)
@@ -624,6 +629,20 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
 		return false;
 	rmem_spaces_place(&node->spaces, found, &call->attempt.place);
 	call->memory = call->attempt.place.memory;
+	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
+	return true;
+}
+
+bool rmem_node_call_revoke(const struct rmem_node *node, struct rmem_node_call *call, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	base_zero(call, sizeof(*call));
+	if (!found)
+		return false;
+	rmem_spaces_place(&node->spaces, found, &call->attempt.place);
+	call->memory = call->attempt.place.memory;
+	call->keeps_memory = true;
 	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
 	return true;
 }

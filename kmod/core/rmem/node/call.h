@@ -89,8 +89,9 @@ struct rmem_node_call {
 	struct rmem_seal_attempt seal; /* OPEN's, of a sealed session: once agreed, */
 	bool agreed;		       /* with the client's key */
 	bool replaces;		     /* OPEN's: it ended a session of its space */
+	bool keeps_memory;	     /* revoke's: regions stay */
 	u32 at;			     /* of a walk over regions, or sessions */
-	u32 session_at;		     /* of the walk over sessions that might expire */
+	u32 session_at;		     /* of a walk over sessions that end regions on the way */
 	struct {
 		u64 addr;
 		u32 left;
@@ -122,6 +123,13 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
  * call begun. A view's memory isn't its own, and stays.
  */
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
+
+/*
+ * The same before rmem_node_space_revoke(), in the same hold of the call lock: end all sessions of a
+ * space, but keep its regions. Only ALLOCs that its clients haven't acknowledged are undone.
+ * False: no such space; no call begun.
+ */
+bool rmem_node_call_revoke(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
 
 /*
  * After rmem_node_reboot(): end all sessions and free all regions, in the same way. Spaces, their

@@ -30,9 +30,8 @@ static void call_undo_find(struct rmem_node *node, struct rmem_node_call *call)
 	rmem_call_give_back(node, call, region, call_undo_work);
 }
 
-/* Slot lock of call->slot. No request can acknowledge anything from here on. */
-static void call_end_session(struct rmem_node *node, struct rmem_node_call *call,
-			     rmem_call_step *then)
+void rmem_call_end_session(struct rmem_node *node, struct rmem_node_call *call,
+			   rmem_call_step *then)
 {
 	struct rmem_session *session = &node->sessions.slot[call->slot];
 	bool owes = rmem_session_owes(session);
@@ -72,13 +71,13 @@ static bool call_open_is_sound(const struct rmem_head *head, const struct rmem_o
 	       head->len == rmem_wire_payload_bytes(head);
 }
 
-/* False: its space is gone. */
+/* False: its space or its key is gone. */
 static bool call_read_attempt(const struct rmem_node *node, struct rmem_node_call *call,
 			      struct rmem_attempt *attempt)
 {
 	const struct rmem_space *space = rmem_spaces_find(&node->spaces, call->head.space);
 
-	if (!space)
+	if (!space || rmem_space_is_revoked(space))
 		return false;
 	rmem_spaces_place(&node->spaces, space, &attempt->place);
 	attempt->nonce = call->head.id;
@@ -223,7 +222,7 @@ static void call_open_grant(struct rmem_node *node, struct rmem_node_call *call)
 	if (session->name != RMEM_SESSION_NONE) {
 		if (rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns,
 					   call_idle_ns(node)))
-			call_end_session(node, call, rmem_call_open);
+			rmem_call_end_session(node, call, rmem_call_open);
 		else
 			rmem_call_finish(node, call, RMEM_NODE_BUSY);
 		return;
@@ -260,7 +259,7 @@ static void call_open_supersede(struct rmem_node *node, struct rmem_node_call *c
 		return;
 	}
 	if (!renews) {
-		call_end_session(node, call, rmem_call_open);
+		rmem_call_end_session(node, call, rmem_call_open);
 		return;
 	}
 	if (call_open_agrees(call))
@@ -331,7 +330,7 @@ void rmem_call_close(struct rmem_node *node, struct rmem_node_call *call)
 		rmem_session_drain(session, call->now_ns);
 		rmem_call_await(node, call, rmem_call_close, call->slot);
 	} else if (reason == RMEM_NODE_OK) {
-		call_end_session(node, call, call_close_done);
+		rmem_call_end_session(node, call, call_close_done);
 	} else if (reason == RMEM_NODE_PEER) {
 		rmem_call_finish_silently(node, call, reason); /* its client would believe it */
 	} else {
@@ -350,7 +349,7 @@ static void call_expire_session(struct rmem_node *node, struct rmem_node_call *c
 	/* The session might have been used since it was found. */
 	if (session->name != RMEM_SESSION_NONE && rmem_session_owes(session) &&
 	    rmem_sessions_may_open(&node->sessions, call->slot, call->now_ns, call_idle_ns(node)))
-		call_end_session(node, call, call_expire_find);
+		rmem_call_end_session(node, call, call_expire_find);
 	else
 		rmem_call_go_on(call, call_expire_find, RMEM_CALL_NO_SLOT);
 }

@@ -169,7 +169,13 @@ enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
 enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space,
 					       const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
 {
-	return rmem_spaces_add_view(&node->spaces, space, key, base);
+	return rmem_spaces_add_view(&node->spaces, space, key, base, false);
+}
+
+enum rmem_space_error rmem_node_space_add_member(struct rmem_node *node, u32 space,
+						 const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
+{
+	return rmem_spaces_add_view(&node->spaces, space, key, base, true);
 }
 
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
@@ -179,6 +185,11 @@ enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
 	if (found && rmem_node_is_persistent(node, found))
 		return RMEM_SPACE_PERSISTENT;
 	return rmem_spaces_del(&node->spaces, space);
+}
+
+enum rmem_space_error rmem_node_space_revoke(struct rmem_node *node, u32 space)
+{
+	return rmem_spaces_revoke(&node->spaces, space);
 }
 
 void rmem_node_space_require(struct rmem_node *node, u32 space, u8 integrity)
@@ -214,7 +225,7 @@ const struct base_siphash_key *rmem_node_key(const struct rmem_node *node, u32 s
 {
 	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
 
-	return found ? &found->key : NULL;
+	return found && !rmem_space_is_revoked(found) ? &found->key : NULL;
 }
 
 bool rmem_node_keys(const struct rmem_node *node, const struct rmem_head *head,

@@ -109,18 +109,30 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 void rmem_node_reboot(struct rmem_node *node, u64 boot);
 
 /*
- * Spaces. Call lock and slow lock. After a deletion let a grace period pass before the call
- * lock is released: the next addition can use the slot, and so the key in it, again.
+ * Spaces. Call lock and slow lock. After a deletion or revocation let a grace period pass before the
+ * call lock is released: the next addition can use the slot, and so the key in it, again.
  * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages. A view
- * shows the space with the id base to readers (space.h).
+ * shows the space with the id base to readers, and a member is another key for it (space.h). Before
+ * a revocation all sessions are ended by rmem_node_call_revoke().
  */
 enum rmem_space_error rmem_node_space_add(struct rmem_node *node, u32 space,
 					  const u8 key[BASE_SIPHASH_KEY_BYTES],
 					  u64 quota_bytes /* 0: none */);
 enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space,
 					       const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
+enum rmem_space_error rmem_node_space_add_member(struct rmem_node *node, u32 space,
+						 const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
-/* Sessions of the space, which is there, have to be of this level (RMEM_*); 0: of any. */
+enum rmem_space_error rmem_node_space_revoke(struct rmem_node *node, u32 space);
+/*
+ * Sessions of the space, which is there, have to be of this level (RMEM_*); 0: of any. Not
+ * RMEM_SEALED unless rmem_node_seals(): no client could open a session.
+ */
+static inline bool rmem_node_seals(const struct rmem_node *node)
+{
+	return node->config.cipher;
+}
+
 void rmem_node_space_require(struct rmem_node *node, u32 space, u8 integrity);
 
 /*
@@ -130,7 +142,10 @@ void rmem_node_space_require(struct rmem_node *node, u32 space, u8 integrity);
  */
 bool rmem_node_add_persistent(struct rmem_node *node, u32 space, u64 addr);
 
-/* Forget the keys of deleted spaces and their sessions, after the grace period. Call lock. */
+/*
+ * Forget the keys of spaces deleted or revoked, and of their sessions, after the grace period. Call
+ * lock.
+ */
 void rmem_node_space_wipe(struct rmem_node *node);
 
 /*

@@ -70,7 +70,7 @@ struct rmem_place {
 	u32 space;	 /* id on the wire */
 	u32 index;	 /* of its slot in struct rmem_spaces */
 	u64 incarnation; /* counts additions of spaces */
-	u32 memory;	 /* index of the slot whose memory it is: its own, or a view's base's */
+	u32 memory;	 /* index of the slot whose memory it is: its own, or its base's */
 	bool read_only;	 /* a view */
 };
 

@@ -76,6 +76,8 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	space->pages_promised = 0;
 	space->regions = 0;
 	space->required = 0;
+	space->member = false;
+	__atomic_store_n(&space->revoked, false, __ATOMIC_RELAXED);
 	space->base = 0;
 	space->views = 0;
 	space->calls_ns = 0;
@@ -94,8 +96,29 @@ static bool space_same_key(const struct base_siphash_key *a, const u8 b[BASE_SIP
 	return a->k[0] == base_load_le64(b) && a->k[1] == base_load_le64(b + 8);
 }
 
+/*
+ * Has another client of the base the key of one to be added? A reader could write with it, and a
+ * revoked client could go on. Views can share a key: nobody can do more with it.
+ */
+static bool space_key_is_taken(const struct rmem_spaces *spaces, const struct rmem_space *base,
+			       const u8 key[BASE_SIPHASH_KEY_BYTES], bool member)
+{
+	u32 n;
+
+	for (n = 0; n < spaces->slots; n++) {
+		const struct rmem_space *other = &spaces->slot[n];
+
+		if (other->id && (other == base || (other->base == base - spaces->slot + 1 &&
+						    (member || other->member))) &&
+		    space_same_key(&other->key, key))
+			return true;
+	}
+	return false;
+}
+
 enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
-					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base)
+					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base,
+					   bool member)
 {
 	struct rmem_space *seen = base ? rmem_spaces_find(spaces, base) : NULL, *view;
 	enum rmem_space_error error;
@@ -104,7 +127,7 @@ enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
 		return RMEM_SPACE_NO_BASE;
 	if (seen->base)
 		return RMEM_SPACE_IS_VIEW;
-	if (space_same_key(&seen->key, key))
+	if (space_key_is_taken(spaces, seen, key, member))
 		return RMEM_SPACE_SAME_KEY;
 	error = rmem_spaces_add(spaces, id, key, 0);
 	if (error != RMEM_SPACE_OK)
@@ -112,6 +135,7 @@ enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
 	/* Its key is found already, but sessions begin under the slow lock. */
 	view = rmem_spaces_find(spaces, id);
 	view->base = (u32)(seen - spaces->slot) + 1;
+	view->member = member;
 	/* Or the other space's memory would travel in the clear. */
 	view->required = seen->required;
 	seen->views++;
@@ -123,7 +147,7 @@ void rmem_spaces_wipe(struct rmem_spaces *spaces)
 	u32 n;
 
 	for (n = 0; n < spaces->slots; n++)
-		if (!spaces->slot[n].id)
+		if (!spaces->slot[n].id || rmem_space_is_revoked(&spaces->slot[n]))
 			base_zero(&spaces->slot[n].key, sizeof(spaces->slot[n].key));
 }
 
@@ -149,6 +173,20 @@ enum rmem_space_error rmem_spaces_del(struct rmem_spaces *spaces, u32 id)
 	return RMEM_SPACE_OK;
 }
 
+enum rmem_space_error rmem_spaces_revoke(struct rmem_spaces *spaces, u32 id)
+{
+	struct rmem_space *space = id ? rmem_spaces_find(spaces, id) : NULL;
+
+	if (!space)
+		return RMEM_SPACE_UNKNOWN;
+	if (space->base)
+		return rmem_spaces_del(spaces, id);
+	if (rmem_space_is_revoked(space))
+		return RMEM_SPACE_REVOKED;
+	__atomic_store_n(&space->revoked, true, __ATOMIC_RELAXED);
+	return RMEM_SPACE_OK;
+}
+
 u32 rmem_spaces_base(const struct rmem_spaces *spaces, const struct rmem_space *space)
 {
 	return space->base ? spaces->slot[space->base - 1].id : 0;
@@ -160,7 +198,7 @@ void rmem_spaces_place(const struct rmem_spaces *spaces, const struct rmem_space
 	place->space = space->id;
 	place->index = space - spaces->slot;
 	place->memory = space->base ? space->base - 1 : place->index;
-	place->read_only = space->base;
+	place->read_only = space->base && !space->member;
 	place->incarnation = space->incarnation;
 }
 

@@ -93,6 +93,13 @@ void rmem_call_give_back(struct rmem_node *node, struct rmem_node_call *call,
 bool rmem_call_walk(const struct rmem_node *node, struct rmem_node_call *call, u64 session,
 		    u64 from, u64 to, struct rmem_region **found);
 
+/*
+ * The session of call->slot ends, and the ALLOCs that it owes are undone before the step `then`. No
+ * request can acknowledge anything from here on. Slot lock of call->slot.
+ */
+void rmem_call_end_session(struct rmem_node *node, struct rmem_node_call *call,
+			   rmem_call_step *then);
+
 /* First steps of OPEN, and of CLOSE in the session's slot lock. */
 rmem_call_step rmem_call_open, rmem_call_close;
 

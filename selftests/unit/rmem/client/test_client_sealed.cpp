@@ -238,6 +238,19 @@ TEST_F(SealedClient, KeysAreForgottenWithTheirSpace) {
     EXPECT_FALSE(rmem_node_keys(&core, &head, &keys));
 }
 
+TEST_F(SealedClient, RevokedKeyEndsItsSessionsKeys) {
+    rmem_node& core = world.host->core;
+    const rmem_session& session = core.sessions.slot[rmem_node_slot(&core, client().session)];
+    EXPECT_FALSE(is_none(session.keys));
+    rmem_node_call call;
+    ASSERT_TRUE(rmem_node_call_revoke(&core, &call, net::space));
+    world.host->run(call);
+    ASSERT_EQ(rmem_node_space_revoke(&core, net::space), RMEM_SPACE_OK);
+    rmem_node_space_wipe(&core);
+    EXPECT_TRUE(is_none(session.keys));
+    EXPECT_EQ(rmem_node_key(&core, net::space), nullptr);
+}
+
 TEST_F(SealedClient, NodeWithoutACipherRefusesTheLevel) {
     World other(3);
     other.sealed = true;

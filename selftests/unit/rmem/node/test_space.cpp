@@ -19,7 +19,7 @@ struct Spaces {
     }
     rmem_space_error view(uint32_t id, uint32_t base, uint8_t key = 99) {
         uint8_t bytes[BASE_SIPHASH_KEY_BYTES] = {key};
-        return rmem_spaces_add_view(&spaces, id, bytes, base);
+        return rmem_spaces_add_view(&spaces, id, bytes, base, false);
     }
     rmem_place place(uint32_t id) {
         rmem_place found;
