@@ -6,6 +6,7 @@ import re
 FLOOR, MEMCACHED_P50, MEMCACHED_RATE = 1.3, 0.6, 3.0
 FLAT, MUTEX, TOUCH, QUEUE = 1.1, 4.0, 1.5, 0.8
 RETRIES_NEAR_FULL = 60
+SEALED = 1.15  # of the level that hashes every byte
 SHM_FLOOR, SHM_COPY, SHM_MEMCACHED, SHM_UDP, CROWD, UDP_SPIN = 2.0, 1.5, 6.0, 3.0, 0.9, 1.3
 
 
@@ -16,6 +17,9 @@ def _goals(rows):
         ours, peers = row["ours"], row["peers"]
         if case.startswith(("shm-", "udp-")):
             yield from _shm_goals(case, metric, ours, peers)
+        elif case.startswith("sealed-"):
+            if metric == "p50":
+                yield f"{case} p50, of full's", ours / peers["full"], "<=", SEALED
         elif case.endswith("-qd1") and metric == "p50":
             yield f"{case} p50, of the floor's", ours / peers["udp-floor"], "<=", FLOOR
             yield f"{case} p50, of memcached's", ours / peers["memcached"], "<=", MEMCACHED_P50

@@ -38,6 +38,8 @@ struct Options {
 std::uint32_t integrity_of(const std::string& text) {
     if (text == "link")
         return REMOTE_LINK;
+    if (text == "sealed")
+        return REMOTE_SEALED;
     return text == "full" ? REMOTE_FULL : REMOTE_DIGEST;
 }
 
@@ -74,8 +76,8 @@ void declare_seconds(CLI::App* command, Options& options) {
 }
 
 void declare_integrity(CLI::App* command, Options& options) {
-    command->add_option("--integrity", options.integrity, "link, digest or full; link")
-        ->check(CLI::IsMember({"link", "digest", "full"}));
+    command->add_option("--integrity", options.integrity, "link, digest, full or sealed; link")
+        ->check(CLI::IsMember({"link", "digest", "full", "sealed"}));
 }
 
 Figures run(int argc, char** argv) {
