@@ -54,9 +54,9 @@
  *   - end all sessions of that id, and forget their keys (see "Sealed sessions");
  *   - undo the ALLOCs of these sessions that are not acknowledged, and keep all other regions;
  *   - ignore every datagram of that id, as one of an unknown space.
- * The node MUST have done so when it tells the operator of the success. The other ids that share the
- * memory go on, their sessions too. A client with a revoked key gets no answer. The id of a view or
- * a member MAY be used anew, with another key.
+ * The node MUST have done so when it tells the operator of the success. The other ids that share
+ * the memory go on, their sessions too. A client with a revoked key gets no answer. The id of a
+ * view or a member MAY be used anew, with another key.
  *
  * Sessions and stale writes. A client opens a session and numbers its messages in it with ids.
  * It MUST NOT use an id twice, except for retransmissions. Each request carries the session's

@@ -303,11 +303,9 @@ class Daemon(unittest.TestCase):
                 self.assertEqual(data.value, b"kept")
             self.assertEqual([(each["space"], each["revoked"], each["member_of"], each["regions"])
                               for each in json.loads(node("space", "list", "--json"))], [(1, 1, 0, 1), (2, 0, 1, 0)])
-            self.assertEqual([line.split("  ")[-2].strip() for line in node("space", "list").splitlines()][1:],
-                             ["revoked", "member of 1, sealed"])
-            address_and_port = target[4:-5]
-            self.assertIn("wrong", self.remora("ping", address_and_port, "--key", lost, "--count", "1", code=1) or "wrong")
-            self.remora("ping", address_and_port, "--key", kept, "--space", "2", "--count", "1")
+            _, first, second = node("space", "list").splitlines()
+            self.assertIn("revoked", first)
+            self.assertIn("member of 1, sealed", second)
             self.assertEqual(node("space", "revoke", "1", code=1), "remora: the key of space 1 is revoked already\n")
             self.assertEqual(node("space", "revoke", "3", code=1), "remora: no space 3: 'remora node space list' has them\n")
             node("space", "revoke", "2")

@@ -135,8 +135,8 @@ static struct skb_room *skb_room_of(struct sk_buff *skb)
 }
 
 /*
- * A part of a page that others share, as long as memory is left to tasks; else a page, for gfp might
- * open reserves. With a seal's room behind bytes, unless these are a page.
+ * A part of a page that others share, as long as memory is left to tasks; else a page, for gfp
+ * might open reserves. With a seal's room behind bytes, unless these are a page.
  */
 static void *skb_own_alloc(u32 bytes, gfp_t gfp, u32 *room_bytes)
 {

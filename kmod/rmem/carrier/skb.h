@@ -68,8 +68,8 @@ static inline struct rmem_skb_mark rmem_skb_mark(const struct sk_buff *skb)
 void rmem_skb_take_back(struct sk_buff *skb, const struct rmem_skb_mark *mark);
 
 /*
- * Data that is lent becomes a copy of the packet's own. truesize counts the fragments' bytes. False:
- * no memory, and the packet is as before.
+ * Data that is lent becomes a copy of the packet's own. truesize counts the fragments' bytes.
+ * False: no memory, and the packet is as before.
  */
 bool rmem_skb_own(struct sk_buff *skb, gfp_t gfp);
 

@@ -197,7 +197,7 @@ static const char *netlink_space_error_text(enum rmem_space_error error)
 	case RMEM_SPACE_NO_BASE:
 		return "READ_ONLY_OF or MEMBER_OF is no space: add that first";
 	case RMEM_SPACE_IS_VIEW:
-		return "READ_ONLY_OF or MEMBER_OF has no memory of its own: name the space that has";
+		return "READ_ONLY_OF or MEMBER_OF has no memory: name the space that has";
 	case RMEM_SPACE_SAME_KEY:
 		return "KEY is that of another client of the space: make one for this client";
 	case RMEM_SPACE_NO_CIPHER:
@@ -285,7 +285,8 @@ static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
 	if (!!info->attrs[RMEM_NODE_A_QUOTA] + !!info->attrs[RMEM_NODE_A_READ_ONLY_OF] +
 	    !!info->attrs[RMEM_NODE_A_MEMBER_OF] > 1)
 		return netlink_refuse(info, RMEM_NODE_A_SPACE,
-				      "QUOTA, READ_ONLY_OF and MEMBER_OF exclude each other", -EINVAL);
+				      "QUOTA, READ_ONLY_OF and MEMBER_OF exclude each other",
+				      -EINVAL);
 	err = netlink_lock_started(info);
 	if (err)
 		return err;

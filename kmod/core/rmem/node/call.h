@@ -125,8 +125,8 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
 
 /*
- * The same before rmem_node_space_revoke(), in the same hold of the call lock: end all sessions of a
- * space, but keep its regions. Only ALLOCs that its clients haven't acknowledged are undone.
+ * The same before rmem_node_space_revoke(), in the same hold of the call lock: end all sessions of
+ * a space, but keep its regions. Only ALLOCs that its clients haven't acknowledged are undone.
  * False: no such space; no call begun.
  */
 bool rmem_node_call_revoke(const struct rmem_node *node, struct rmem_node_call *call, u32 space);

@@ -109,8 +109,8 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 void rmem_node_reboot(struct rmem_node *node, u64 boot);
 
 /*
- * Spaces. Call lock and slow lock. After a deletion or revocation let a grace period pass before the
- * call lock is released: the next addition can use the slot, and so the key in it, again.
+ * Spaces. Call lock and slow lock. After a deletion or revocation let a grace period pass before
+ * the call lock is released: the next addition can use the slot, and so the key in it, again.
  * Sessions of a deleted space are refused from then on. Quotas are rounded down to pages. A view
  * shows the space with the id base to readers, and a member is another key for it (space.h). Before
  * a revocation all sessions are ended by rmem_node_call_revoke().
