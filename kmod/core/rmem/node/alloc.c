@@ -4,6 +4,7 @@
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
 #include "core/rmem/node/share.h"
+#include "core/rmem/node/undo.h"
 
 #define GUARD_PAGES 1
 
@@ -18,6 +19,12 @@ size_t rmem_alloc_bytes(u32 regions_max)
 	       alloc_heads_for(regions_max) * sizeof(u32);
 }
 
+void rmem_alloc_locate(struct rmem_alloc_state *alloc, void *memory, u32 regions_max)
+{
+	alloc->region = memory;
+	alloc->head = (u32 *)(alloc->region + regions_max);
+}
+
 void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
 		     u32 page_shift, const u64 seed[2])
 {
@@ -25,8 +32,7 @@ void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_m
 
 	base_zero(memory, rmem_alloc_bytes(regions_max));
 	base_zero(alloc, sizeof(*alloc));
-	alloc->region = memory;
-	alloc->head = (u32 *)(alloc->region + regions_max);
+	rmem_alloc_locate(alloc, memory, regions_max);
 	alloc->mask = alloc_heads_for(regions_max) - 1;
 	alloc->regions_max = regions_max;
 	alloc->pages = pages;
@@ -60,6 +66,34 @@ struct rmem_region *rmem_alloc_find(const struct rmem_alloc_state *alloc, u32 sp
 		at = region->next;
 	}
 	return NULL;
+}
+
+void rmem_alloc_rebuild(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces)
+{
+	u32 n;
+
+	base_zero(alloc->head, (alloc->mask + 1) * sizeof(*alloc->head));
+	alloc->free = 0;
+	alloc->in_use = 0;
+	alloc->pages_promised = 0;
+	for (n = 0; n < spaces->slots; n++) {
+		spaces->slot[n].pages_promised = 0;
+		spaces->slot[n].regions = 0;
+	}
+	for (n = alloc->regions_max; n-- > 0;) {
+		struct rmem_region *region = &alloc->region[n];
+		u32 *list = region->vpn ? alloc_head_of(alloc, region->space_index, region->vpn) :
+					  &alloc->free;
+
+		region->next = *list;
+		*list = n + 1;
+		if (!region->vpn)
+			continue;
+		spaces->slot[region->space_index].pages_promised += region->pages;
+		spaces->slot[region->space_index].regions++;
+		alloc->pages_promised += region->pages;
+		alloc->in_use++;
+	}
 }
 
 /* Is the range among the addresses that a space has, its guard included? */
@@ -141,16 +175,21 @@ static void alloc_region_add(struct rmem_alloc_state *alloc, struct rmem_spaces 
 	/* Candidates that didn't fit, before it in its hole, are passed over for good. */
 	u64 begin = work->request.vpn ?: rmem_spans_hole(&space->spans, work->vpn);
 
+	rmem_undo_begin(alloc->undo, &space->spans, sizeof(space->spans));
+	rmem_spans_add(&space->spans, begin, work->vpn + work->request.pages + GUARD_PAGES);
+	rmem_undo_end(alloc->undo);
+
 	alloc->free = region->next;
-	region->vpn = work->vpn;
 	region->pages = work->request.pages;
 	region->session = work->request.session;
 	region->id = work->request.id;
 	region->space_index = work->space_index;
+	rmem_undo_order();
+	region->vpn = work->vpn;
+	rmem_undo_order();
 	region->next = *head;
 	*head = (u32)(region - alloc->region) + 1;
 
-	rmem_spans_add(&space->spans, begin, work->vpn + work->request.pages + GUARD_PAGES);
 	space->pages_promised += work->request.pages;
 	space->regions++;
 	alloc->pages_promised += work->request.pages;
@@ -170,7 +209,9 @@ static void alloc_region_drop(struct rmem_alloc_state *alloc, struct rmem_spaces
 	while (&alloc->region[*link - 1] != region)
 		link = &alloc->region[*link - 1].next;
 	*link = region->next;
+	rmem_undo_order();
 	region->vpn = 0;
+	rmem_undo_order();
 	region->next = alloc->free;
 	alloc->free = (u32)(region - alloc->region) + 1;
 

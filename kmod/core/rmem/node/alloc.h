@@ -54,6 +54,8 @@ struct rmem_region {
 	u32 next; /* in its hash chain or the list of free slots, index + 1 */
 };
 
+struct rmem_undo;
+
 struct rmem_alloc_state {
 	struct rmem_region *region;
 	u32 *head; /* index + 1 of a chain's first region, by space and vpn */
@@ -68,11 +70,16 @@ struct rmem_alloc_state {
 	u64 retries;	   /* candidates that didn't fit, in all */
 	u32 retries_worst; /* in one ALLOC */
 	u64 undone;	   /* regions taken back, as nobody knew of them */
+	struct rmem_undo *undo; /* of the spaces' spans; NULL: the state ends with the process */
 };
 
 size_t rmem_alloc_bytes(u32 regions_max);
 void rmem_alloc_init(struct rmem_alloc_state *alloc, void *memory, u32 regions_max, u64 pages,
 		     u32 page_shift, const u64 seed[2]);
+
+/* For regions that outlive their process (store.h): where they are, and all but them anew. */
+void rmem_alloc_locate(struct rmem_alloc_state *alloc, void *memory, u32 regions_max);
+void rmem_alloc_rebuild(struct rmem_alloc_state *alloc, struct rmem_spaces *spaces);
 
 struct rmem_alloc_request {
 	u64 pages;

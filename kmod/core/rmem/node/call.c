@@ -5,6 +5,7 @@
 #include "core/base/bytes.h"
 #include "core/rmem/node/common.h"
 #include "core/rmem/node/step.h"
+#include "core/rmem/node/store.h"
 
 enum rmem_node_reason rmem_call_admit(struct rmem_node *node, struct rmem_node_call *call,
 				      struct rmem_session **session)
@@ -116,8 +117,10 @@ static void call_alloc_look_up(struct rmem_node *node, struct rmem_node_call *ca
 
 static void call_alloc_undo(struct rmem_node *node, struct rmem_node_call *call)
 {
-	if (!rmem_call_work_on(node, call))
-		rmem_call_finish(node, call, RMEM_NODE_STALE);
+	if (rmem_call_work_on(node, call))
+		return;
+	rmem_work_end(node);
+	rmem_call_finish(node, call, RMEM_NODE_STALE);
 }
 
 /*
@@ -136,16 +139,20 @@ static void call_alloc_done(struct rmem_node *node, struct rmem_node_call *call)
 			node->alloc.undone++;
 			rmem_call_give_back(node, call, region, call_alloc_undo);
 		} else {
+			rmem_work_end(node);
 			rmem_call_finish(node, call, RMEM_NODE_STALE);
 		}
 		return;
 	}
+	if (region)
+		rmem_session_made(session, call->head.id);
+	rmem_undo_order();
 	rmem_session_done(session, call->head.id);
+	rmem_work_end(node);
 	if (!region) {
 		rmem_call_finish(node, call, RMEM_NODE_NO_MEMORY);
 		return;
 	}
-	rmem_session_made(session, call->head.id);
 	call_region_answer(node, call, RMEM_NODE_OK, region);
 }
 
@@ -171,6 +178,7 @@ static void call_alloc_admit(struct rmem_node *node, struct rmem_node_call *call
 		rmem_call_finish(node, call, reason);
 		return;
 	}
+	rmem_work_begin(node, RMEM_WORK_ALLOC, NULL, call->origin, call->head.id);
 	if (rmem_alloc_make(&node->alloc, &node->spaces, session->place.memory, &request,
 			    &call->work))
 		rmem_call_work(call, call_alloc_work, RMEM_CALL_NO_SLOT);
@@ -186,6 +194,7 @@ static void call_free_done(struct rmem_node *node, struct rmem_node_call *call)
 
 	if (session)
 		rmem_session_done(session, call->head.id);
+	rmem_work_end(node);
 	rmem_call_finish(node, call, session ? RMEM_NODE_OK : RMEM_NODE_NO_SESSION);
 }
 
@@ -233,6 +242,7 @@ static void call_free_admit(struct rmem_node *node, struct rmem_node_call *call)
 		rmem_call_finish(node, call, reason);
 		return;
 	}
+	rmem_work_begin(node, RMEM_WORK_FREE, region, call->origin, call->head.id);
 	rmem_call_give_back(node, call, region, call_free_work);
 }
 
@@ -244,24 +254,45 @@ static bool call_name_is_sound(const struct rmem_node_call *call)
 	       rmem_name_is_sound(call->in.named.name);
 }
 
-static enum rmem_node_reason call_publish(struct rmem_node *node, u32 space_index, u64 addr,
-					  const u8 name[RMEM_NAME_BYTES])
+/* RMEM_NODE_OK: *entry is to be changed. */
+static enum rmem_node_reason call_publish_judge(const struct rmem_node *node, u32 space_index,
+						u64 addr, const u8 name[RMEM_NAME_BYTES],
+						struct rmem_name **entry)
 {
-	struct rmem_name *entry = rmem_names_find(&node->names, space_index, name);
-	u64 vpn = rmem_node_vpn(node, addr);
-
-	if (!addr) {
-		if (!entry)
-			return RMEM_NODE_NO_NAME;
-		entry->vpn = 0;
-		return RMEM_NODE_OK;
-	}
-	if (!rmem_alloc_find(&node->alloc, space_index, vpn))
+	*entry = rmem_names_find(&node->names, space_index, name);
+	if (!addr)
+		return *entry ? RMEM_NODE_OK : RMEM_NODE_NO_NAME;
+	if (!rmem_alloc_find(&node->alloc, space_index, rmem_node_vpn(node, addr)))
 		return RMEM_NODE_FAULT;
-	if (entry)
+	if (*entry)
 		return RMEM_NODE_EXISTS;
-	return rmem_names_add(&node->names, space_index, vpn, name) ? RMEM_NODE_OK :
-								       RMEM_NODE_NO_MEMORY;
+	*entry = rmem_names_free(&node->names, space_index);
+	return *entry ? RMEM_NODE_OK : RMEM_NODE_NO_MEMORY;
+}
+
+static void call_publish(struct rmem_node *node, struct rmem_node_call *call,
+			 struct rmem_session *session)
+{
+	const u8 *name = call->in.named.name;
+	u64 addr = base_load_le64(&call->in.named.addr);
+	u32 space_index = session->place.memory;
+	struct rmem_found found = { 0 };
+	struct rmem_name *entry;
+	enum rmem_node_reason reason = call_publish_judge(node, space_index, addr, name, &entry);
+
+	base_store_le64(&found.value[0], reason);
+	if (reason == RMEM_NODE_OK)
+		rmem_undo_begin_unless(node->alloc.undo, entry, sizeof(*entry), call->slot + 1,
+				       call->head.id);
+	if (reason == RMEM_NODE_OK && addr)
+		rmem_names_add(&node->names, space_index, rmem_node_vpn(node, addr), name);
+	else if (reason == RMEM_NODE_OK)
+		entry->vpn = 0;
+	rmem_undo_order();
+	rmem_session_keep(session, call->head.id, &found);
+	if (reason == RMEM_NODE_OK)
+		rmem_undo_end(node->alloc.undo);
+	rmem_call_finish(node, call, reason);
 }
 
 /* The first answer again. A client that used the id for another type gets an arbitrary refusal. */
@@ -286,7 +317,6 @@ static void call_publish_admit(struct rmem_node *node, struct rmem_node_call *ca
 	u64 addr = base_load_le64(&call->in.named.addr);
 	struct rmem_session *session = NULL;
 	enum rmem_node_reason reason = rmem_call_admit(node, call, &session);
-	struct rmem_found found = { 0 };
 
 	if (reason == RMEM_NODE_REPEATED) {
 		reason = call_publish_replay(session, call->head.id);
@@ -296,9 +326,8 @@ static void call_publish_admit(struct rmem_node *node, struct rmem_node_call *ca
 	} else if (reason == RMEM_NODE_OK && !rmem_session_has_place(session, call->head.id)) {
 		reason = RMEM_NODE_BUSY;
 	} else if (reason == RMEM_NODE_OK) {
-		reason = call_publish(node, session->place.memory, addr, call->in.named.name);
-		base_store_le64(&found.value[0], reason);
-		rmem_session_keep(session, call->head.id, &found);
+		call_publish(node, call, session);
+		return;
 	}
 	rmem_call_finish(node, call, reason);
 }

@@ -5,6 +5,7 @@
 #include "core/base/bytes.h"
 #include "core/rmem/node/common.h"
 #include "core/rmem/node/step.h"
+#include "core/rmem/node/store.h"
 
 /* ---- the end of a session ------------------------------------------------------------------- */
 
@@ -23,6 +24,7 @@ static void call_undo_find(struct rmem_node *node, struct rmem_node_call *call)
 	if (!rmem_call_walk(node, call, call->ended, call->ended_floor, ~0ULL, &region))
 		return;
 	if (!region) {
+		rmem_work_end(node);
 		rmem_call_go_on(call, call->then, RMEM_CALL_NO_SLOT);
 		return;
 	}
@@ -49,10 +51,12 @@ void rmem_call_end_session(struct rmem_node *node, struct rmem_node_call *call,
 	call->then = then;
 	call->at = 0;
 	call->memory = session->place.memory;
-	if (owes)
+	if (owes) {
+		rmem_work_begin(node, RMEM_WORK_END, NULL, call->ended, call->ended_floor);
 		rmem_call_work(call, call_undo_find, RMEM_CALL_NO_SLOT);
-	else
+	} else {
 		rmem_call_go_on(call, then, RMEM_CALL_NO_SLOT);
+	}
 	rmem_traffic_settle(node, session);
 	rmem_sessions_close(&node->sessions, session - node->sessions.slot);
 }

@@ -50,18 +50,25 @@ struct rmem_name *rmem_names_find(const struct rmem_names *names, u32 space_inde
 	return NULL;
 }
 
-bool rmem_names_add(struct rmem_names *names, u32 space_index, u64 vpn,
-		    const u8 name[RMEM_NAME_BYTES])
+struct rmem_name *rmem_names_free(const struct rmem_names *names, u32 space_index)
 {
 	struct rmem_name *entry = names_of(names, space_index);
 	u32 n = 0;
 
 	while (n < RMEM_NAMES_MAX && entry[n].vpn)
 		n++;
-	if (n == RMEM_NAMES_MAX)
+	return n < RMEM_NAMES_MAX ? &entry[n] : NULL;
+}
+
+bool rmem_names_add(struct rmem_names *names, u32 space_index, u64 vpn,
+		    const u8 name[RMEM_NAME_BYTES])
+{
+	struct rmem_name *entry = rmem_names_free(names, space_index);
+
+	if (!entry)
 		return false;
-	entry[n].vpn = vpn;
-	base_copy(entry[n].name, name, RMEM_NAME_BYTES);
+	entry->vpn = vpn;
+	base_copy(entry->name, name, RMEM_NAME_BYTES);
 	return true;
 }
 

@@ -37,7 +37,10 @@ int rmem_name_compare(const u8 a[RMEM_NAME_BYTES], const u8 b[RMEM_NAME_BYTES]);
 struct rmem_name *rmem_names_find(const struct rmem_names *names, u32 space_index,
 				  const u8 name[RMEM_NAME_BYTES]);
 
-/* name isn't there. False: the space has RMEM_NAMES_MAX already. */
+/* The entry that the next name gets, or NULL: the space has RMEM_NAMES_MAX already. */
+struct rmem_name *rmem_names_free(const struct rmem_names *names, u32 space_index);
+
+/* name isn't there. False: there is no free entry. */
 bool rmem_names_add(struct rmem_names *names, u32 space_index, u64 vpn,
 		    const u8 name[RMEM_NAME_BYTES]);
 

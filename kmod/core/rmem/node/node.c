@@ -83,6 +83,22 @@ size_t rmem_node_state_bytes(const struct rmem_node_config *config)
 	return node_lay_out(config).total;
 }
 
+void rmem_node_locate(struct rmem_node *node, void *state)
+{
+	const struct rmem_node_config *config = &node->config;
+	struct layout layout = node_lay_out(config);
+	u8 *memory = state;
+
+	rmem_table_locate(&node->table, memory + layout.table, config->pages);
+	rmem_alloc_locate(&node->alloc, memory + layout.alloc, config->regions_max);
+	rmem_pool_locate(&node->pool, memory + layout.pool,
+			 config->pages - config->persistent_pages, config->pool_pages);
+	rmem_spaces_locate(&node->spaces, memory + layout.spaces, config->spaces_max);
+	node->names.entry = (struct rmem_name *)(memory + layout.names);
+	rmem_sessions_locate(&node->sessions, memory + layout.sessions, config->sessions_max,
+			     node_window_of(config));
+}
+
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state)
 {
 	struct layout layout = node_lay_out(config);
@@ -102,6 +118,7 @@ void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *confi
 	rmem_names_init(&node->names, memory + layout.names, config->spaces_max);
 	rmem_sessions_init(&node->sessions, memory + layout.sessions, config->sessions_max,
 			   node_window_of(config), base_mix64(config->boot), &secret);
+	node->store = NULL;
 	node->running = NULL;
 	node->has_16 = rmem_atomic_has_16();
 	node->persistent = false;

@@ -46,6 +46,8 @@
 #define RMEM_NODE_PAGES_MAX RMEM_TABLE_PAGES_MAX
 #define RMEM_NODE_STEP_PAGES 1024U
 
+struct rmem_store;
+
 struct rmem_node_config {
 	u64 boot; /* random; another one at each start, and after rmem_node_reboot() */
 	u64 seed[4]; /* random: two of the hashes of pages and regions, two of names of sessions */
@@ -82,6 +84,7 @@ struct rmem_node {
 	struct rmem_spaces spaces;
 	struct rmem_names names;
 	struct rmem_sessions sessions;
+	struct rmem_store *store;     /* store.h; NULL: the state ends with the process */
 	struct rmem_running *running; /* calls of offloads; NULL: none was ever loaded; atomic */
 	bool has_16; /* rmem_atomic_has_16() */
 	bool persistent;       /* rmem_node_add_persistent() made a region */
@@ -96,6 +99,9 @@ static inline struct rmem_running *rmem_node_running(const struct rmem_node *nod
 
 /* state: rmem_node_state_bytes() of memory, not cleared. All pages count as not yet zeroed. */
 void rmem_node_init(struct rmem_node *node, const struct rmem_node_config *config, void *state);
+
+/* Where the state of the node's configuration lies; its content stays. */
+void rmem_node_locate(struct rmem_node *node, void *state);
 
 /*
  * The node's memory was rolled back (a hibernated machine or a virtual machine's snapshot was
@@ -257,6 +263,8 @@ struct rmem_extent {
 	u32 bytes;
 };
 
+struct rmem_redo;
+
 struct rmem_answer {
 	enum rmem_node_action action;
 	enum rmem_node_reason reason;
@@ -267,6 +275,7 @@ struct rmem_answer {
 	struct rmem_extent integer; /* of ACT_PUT */
 	struct rmem_extent source[RMEM_EXTENTS_MAX]; /* of ACT_COPY: rmem_node_stretch()'s */
 	struct rmem_found found; /* rmem_wire_payload_bytes(&reply) of it are the reply's payload */
+	struct rmem_redo *redo; /* of a fast request to a node with a store; else NULL */
 };
 
 /*

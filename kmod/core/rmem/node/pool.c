@@ -18,14 +18,23 @@ size_t rmem_pool_bytes(u32 pages, u32 ready_pages, u32 spaces_max)
 	       spaces_max * sizeof(u64);
 }
 
+void rmem_pool_locate(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages)
+{
+	u8 *dirty = (u8 *)memory + base_ring_bytes(ready_pages);
+
+	pool->ready.cell = memory;
+	pool->dirty.cell = (struct base_ring_cell *)dirty;
+	pool->taken = (u64 *)(dirty + base_ring_bytes(pool_dirty_cells(pages)));
+}
+
 void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages,
 		    u32 spaces_max)
 {
 	u8 *dirty = (u8 *)memory + base_ring_bytes(ready_pages);
 
+	rmem_pool_locate(pool, memory, pages, ready_pages);
 	base_ring_init(&pool->ready, memory, ready_pages);
 	base_ring_init(&pool->dirty, dirty, pool_dirty_cells(pages));
-	pool->taken = (u64 *)(dirty + base_ring_bytes(pool_dirty_cells(pages)));
 	base_zero(pool->taken, spaces_max * sizeof(*pool->taken));
 	pool->round = 0;
 	pool->ready_pages = ready_pages;
@@ -177,4 +186,45 @@ u32 rmem_pool_unused(const struct rmem_pool *pool)
 {
 	return pool_fresh_left(pool) + __atomic_load_n(&pool->scrubbing, __ATOMIC_RELAXED) +
 	       base_ring_count(&pool->ready) + base_ring_count(&pool->dirty);
+}
+
+/*
+ * The dirty ring's cells serve as one flag for each page until the end, which fills the cells in
+ * order, none before it has read the flag there.
+ */
+void rmem_pool_rebuild_begin(struct rmem_pool *pool)
+{
+	u32 n;
+
+	for (n = 0; n < pool->pages; n++)
+		pool->dirty.cell[n].value = 0;
+}
+
+bool rmem_pool_rebuild_taken(struct rmem_pool *pool, u32 page)
+{
+	return page < pool->fresh && !pool->dirty.cell[page].value++;
+}
+
+void rmem_pool_rebuild_end(struct rmem_pool *pool, u32 spaces_max)
+{
+	struct base_ring *dirty = &pool->dirty;
+	u32 cells = pool_dirty_cells(pool->pages), head = 0, n;
+
+	for (n = 0; n < pool->fresh; n++) {
+		if (dirty->cell[n].value)
+			continue;
+		dirty->cell[head].value = n;
+		head++;
+	}
+	for (n = 0; n < cells; n++)
+		dirty->cell[n].turn = n < head ? n + 1 : n;
+	dirty->mask = cells - 1;
+	dirty->head = head;
+	dirty->tail = 0;
+	base_ring_init(&pool->ready, pool->ready.cell, pool->ready_pages);
+	base_zero(pool->taken, spaces_max * sizeof(*pool->taken));
+	pool->round = 0;
+	pool->scrubbing = 0;
+	pool->marked = head;
+	pool->quiet = head;
 }

@@ -48,6 +48,16 @@ void rmem_pool_init(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_p
 		    u32 spaces_max);
 
 /*
+ * For a pool whose pages outlive its process (store.h). locate: where it is now. Then it is built
+ * anew: begin, taken for each page in the table, end. A page that was ever lent is dirty. False:
+ * the page can't be in the table, or was there twice.
+ */
+void rmem_pool_locate(struct rmem_pool *pool, void *memory, u32 pages, u32 ready_pages);
+void rmem_pool_rebuild_begin(struct rmem_pool *pool);
+bool rmem_pool_rebuild_taken(struct rmem_pool *pool, u32 page);
+void rmem_pool_rebuild_end(struct rmem_pool *pool, u32 spaces_max);
+
+/*
  * A zeroed page for the space with that index, one of so many. False: none is ready, or the space
  * has taken its part. Concurrent calls can together take a page more for each CPU.
  */

@@ -6,6 +6,7 @@
 #include "core/base/bytes.h"
 #include "core/rmem/datagram.h"
 #include "core/rmem/node/common.h"
+#include "core/rmem/node/store.h"
 
 /* Is the range permitted: neither empty, too long, nor round the end? */
 static bool request_range_is_sound(u64 addr, u32 bytes, u32 bytes_max)
@@ -541,6 +542,9 @@ bool rmem_node_is_slow(const struct rmem_node *node, const struct rmem_head *hea
 
 	if (head->type != RMEM_ZERO)
 		return !rmem_type_may_share(head->type);
+	/* Only a change that is executed at once can be executed again as a whole (store.h). */
+	if (node->store)
+		return false;
 	rmem_node_cuts(node, head, &first, &last);
 	return first + last > RMEM_NODE_FILL_BYTES_MAX;
 }
@@ -636,6 +640,7 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		reason = RMEM_NODE_OK;
 	rmem_node_answer(node, head, RMEM_NODE_OK, answer);
 	answer->session = session;
+	answer->redo = node->store ? &node->store->redo : NULL;
 	if (session && rmem_type_runs(head->type)) {
 		request_run_program(node, now_ns, head, reason, answer);
 		return;
@@ -653,10 +658,25 @@ void rmem_node_request(struct rmem_node *node, u64 now_ns, const struct rmem_hea
 		rmem_session_replay(session, head->id, &answer->found);
 }
 
+/* The data of a PUT is in place. The value that the integer has becomes the change's `found`. */
+static void request_note(struct rmem_redo *redo, u32 bytes, void *place)
+{
+	static const struct rmem_operands zero;
+
+	/* Compared with 0, and 0 stored: nothing changes. */
+	rmem_atomic_apply(place, RMEM_CAS, bytes, &zero, &redo->found);
+	rmem_undo_order();
+	redo->stage = RMEM_REDO_INTEGER;
+	rmem_undo_order();
+}
+
 static void request_change(u32 bytes, const struct rmem_operands *in, void *place,
 			   struct rmem_answer *answer)
 {
+	if (answer->redo)
+		request_note(answer->redo, bytes, place);
 	rmem_atomic_apply(place, answer->reply.op, bytes, in, &answer->found);
+	rmem_undo_order();
 	rmem_session_keep(answer->session, answer->reply.id, &answer->found);
 }
 

@@ -4,6 +4,7 @@
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
 #include "core/rmem/node/share.h"
+#include "core/rmem/node/undo.h"
 
 #define WORD_BITS 64
 #define HALF_BITS 24 /* of a name without its slot */
@@ -38,18 +39,23 @@ size_t rmem_session_window_bytes(u32 window_ids)
 	       session_replay_ids_of(window_ids) * sizeof(struct rmem_found);
 }
 
-void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids)
+static void session_locate(struct rmem_session *session, void *memory, u32 window_ids)
 {
 	u8 *at = memory;
 
-	base_zero(session, sizeof(*session));
-	base_zero(memory, rmem_session_window_bytes(window_ids));
-	session->name = RMEM_SESSION_NONE;
 	session->executed = (u64 *)at;
 	session->refused = (u64 *)(at + session_map_bytes(window_ids));
 	session->found = (struct rmem_found *)(at + 2 * session_map_bytes(window_ids));
 	session->window_ids = window_ids;
 	session->replay_ids = session_replay_ids_of(window_ids);
+}
+
+void rmem_session_init(struct rmem_session *session, void *memory, u32 window_ids)
+{
+	base_zero(session, sizeof(*session));
+	base_zero(memory, rmem_session_window_bytes(window_ids));
+	session_locate(session, memory, window_ids);
+	session->name = RMEM_SESSION_NONE;
 	session->floor = 1;
 }
 
@@ -103,10 +109,14 @@ static void session_forget(const struct rmem_session *session, u64 *map, u64 fro
 
 static void session_raise_floor(struct rmem_session *session, u64 floor)
 {
+	/* Killed on its way, it begins anew: an id below the floor has no mark, one above keeps its. */
+	session->rising = floor;
+	rmem_undo_order();
 	session_forget(session, session->executed, session->floor, floor);
 	/* Refusals are rare, so the map is rarely looked at. */
 	if (session->refused_id >= session->floor)
 		session_forget(session, session->refused, session->floor, floor);
+	rmem_undo_order();
 	session->floor = floor;
 }
 
@@ -136,14 +146,20 @@ void rmem_session_done(struct rmem_session *session, u64 id)
 		session_set(session, session->executed, id);
 }
 
+bool rmem_session_is_done(const struct rmem_session *session, u64 id)
+{
+	return session_is_remembered(session, id) && session_is_set(session, session->executed, id);
+}
+
 void rmem_session_refuse(struct rmem_session *session, u64 id)
 {
 	if (!session_is_remembered(session, id))
 		return;
-	session_set(session, session->executed, id);
-	session_set(session, session->refused, id);
 	if (id > session->refused_id)
 		session->refused_id = id;
+	session_set(session, session->refused, id);
+	rmem_undo_order();
+	session_set(session, session->executed, id);
 }
 
 static struct rmem_found *session_found_of(const struct rmem_session *session, u64 id)
@@ -159,6 +175,7 @@ bool rmem_session_has_place(const struct rmem_session *session, u64 id)
 void rmem_session_keep(struct rmem_session *session, u64 id, const struct rmem_found *found)
 {
 	*session_found_of(session, id) = *found;
+	rmem_undo_order();
 	rmem_session_done(session, id);
 }
 
@@ -176,6 +193,7 @@ void rmem_session_keep_refusal(struct rmem_session *session, u64 id, u64 first, 
 
 	base_store_le64(&found->value[0], first);
 	base_store_le64(&found->value[1], second);
+	rmem_undo_order();
 	rmem_session_refuse(session, id);
 }
 
@@ -269,6 +287,7 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 
 	sessions->slot = memory;
 	sessions->slots = slots;
+	sessions->undo = NULL;
 	sessions->in_use = 0;
 	/* Half of the 48 bits are left to count in. */
 	sessions->generation = generation & ((1ULL << (63 - RMEM_SESSION_SLOT_BITS)) - 1);
@@ -279,6 +298,59 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 		rmem_session_init(&sessions->slot[n], bits, window_ids);
 		bits += rmem_session_window_bytes(window_ids);
 	}
+}
+
+void rmem_sessions_locate(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids)
+{
+	u8 *bits = (u8 *)memory + slots * sizeof(struct rmem_session);
+	u32 n;
+
+	sessions->slot = memory;
+	for (n = 0; n < slots; n++) {
+		session_locate(&sessions->slot[n], bits, window_ids);
+		bits += rmem_session_window_bytes(window_ids);
+	}
+}
+
+static void session_rebuild(struct rmem_session *session, u64 now_ns)
+{
+	u32 words = session_map_bytes(session->window_ids) / sizeof(u64), n;
+
+	if (session->rising > session->floor)
+		session_raise_floor(session, session->rising);
+	/* A refusal without the mark wasn't complete, and no call runs. */
+	for (n = 0; n < words; n++)
+		session->refused[n] &= session->executed[n];
+	session->running = 0;
+	session->stops = false;
+	session->drains_ns = 0;
+	session->fence_id = 0;
+	session->used_ns = now_ns;
+}
+
+void rmem_sessions_rebuild(struct rmem_sessions *sessions, u64 now_ns)
+{
+	u32 n;
+
+	sessions->in_use = 0;
+	for (n = 0; n < sessions->slots; n++) {
+		struct rmem_session *session = &sessions->slot[n];
+
+		if (session->name == RMEM_SESSION_NONE) {
+			rmem_session_forget_keys(session);
+			continue;
+		}
+		session_rebuild(session, now_ns);
+		sessions->in_use++;
+	}
+}
+
+struct rmem_session *rmem_sessions_by_origin(const struct rmem_sessions *sessions, u64 origin)
+{
+	/* Renewals keep the slot. */
+	struct rmem_session *session = &sessions->slot[rmem_sessions_slot_of(sessions, origin)];
+
+	return session->name != RMEM_SESSION_NONE && session->origin == origin ? session : NULL;
 }
 
 static u64 session_challenge_of(const struct rmem_sessions *sessions, u64 boot, u32 space,
@@ -554,8 +626,8 @@ static void session_unused(struct rmem_session *session, u64 now_ns)
 	__atomic_store_n(&session->used_ns, now_ns, __ATOMIC_RELAXED);
 }
 
-bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
-			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+static bool session_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			 const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
 	struct rmem_session *session = &sessions->slot[slot];
 	u64 name = session_next_name(sessions, slot);
@@ -572,6 +644,7 @@ bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->origin = session->name;
 	session->before = RMEM_SESSION_NONE;
 	session->floor = 1;
+	session->rising = 0;
 	session->newest_id = 0;
 	session->refused_id = 0;
 	session->alloc_id = 0;
@@ -586,6 +659,17 @@ bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	return true;
 }
 
+bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+{
+	bool opened;
+
+	rmem_undo_begin(sessions->undo, &sessions->slot[slot], sizeof(*sessions->slot));
+	opened = session_open(sessions, slot, now_ns, attempt, peer);
+	rmem_undo_end(sessions->undo);
+	return opened;
+}
+
 bool rmem_session_may_renew(const struct rmem_session *session, const struct rmem_attempt *attempt)
 {
 	if (attempt->renews == RMEM_SESSION_NONE || !session_same_client(session, attempt) ||
@@ -595,8 +679,8 @@ bool rmem_session_may_renew(const struct rmem_session *session, const struct rme
 	       (session->before == attempt->renews && !session->used);
 }
 
-bool rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
-			 const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+static bool session_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			  const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
 	struct rmem_session *session = &sessions->slot[slot];
 	u64 name = session_next_name(sessions, slot);
@@ -618,6 +702,17 @@ bool rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	session->drains_ns = 0;
 	session_unused(session, now_ns);
 	return true;
+}
+
+bool rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
+			 const struct rmem_attempt *attempt, const struct rmem_peer *peer)
+{
+	bool renewed;
+
+	rmem_undo_begin(sessions->undo, &sessions->slot[slot], sizeof(*sessions->slot));
+	renewed = session_renew(sessions, slot, now_ns, attempt, peer);
+	rmem_undo_end(sessions->undo);
+	return renewed;
 }
 
 void rmem_sessions_close(struct rmem_sessions *sessions, u32 slot)

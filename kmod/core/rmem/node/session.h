@@ -80,6 +80,7 @@ struct rmem_session {
 	u64 before; /* the name that the OPEN which renewed it gave; or none */
 	u64 boot;   /* the node's when it was opened */
 	u64 floor;
+	u64 rising; /* the floor that bits are being cleared for; not above floor: none is */
 	u64 *executed;		  /* bit id % window_ids, for floor <= id < floor + window_ids */
 	u64 *refused;		  /* the same; of an id that isn't executed: it runs */
 	struct rmem_found *found; /* of ATOMIC, PUT, CALL, at id % replay_ids, while executed */
@@ -184,6 +185,8 @@ bool rmem_session_is_attempt(const struct rmem_session *session,
 			     const struct rmem_attempt *attempt);
 
 /* The slots. */
+struct rmem_undo;
+
 struct rmem_sessions {
 	struct rmem_session *slot;
 	u32 slots;
@@ -191,12 +194,25 @@ struct rmem_sessions {
 	u64 generation;			/* of the last one opened */
 	struct base_siphash_key secret; /* of names and challenges */
 	bool foreseen;
+	struct rmem_undo *undo; /* of a slot; NULL: the state ends with the process */
 };
 
 size_t rmem_sessions_bytes(u32 slots, u32 window_ids);
 /* secret: random, shuffles names; NULL: they aren't shuffled, for models. */
 void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids,
 			u64 generation, const struct base_siphash_key *secret);
+
+/*
+ * For sessions that outlive their process (store.h): where they are, and what isn't their own anew.
+ * They count as used at now_ns: their clients might have waited for the node.
+ */
+void rmem_sessions_locate(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids);
+void rmem_sessions_rebuild(struct rmem_sessions *sessions, u64 now_ns);
+
+/* The session that an ALLOC's region knows by its origin, or NULL. Slow lock and slot lock. */
+struct rmem_session *rmem_sessions_by_origin(const struct rmem_sessions *sessions, u64 origin);
+/* True if id counts as executed. Slot lock. */
+bool rmem_session_is_done(const struct rmem_session *session, u64 id);
 
 /*
  * The challenge for those who open a session from peer, in that boot. It changes every 2^32 ns, and

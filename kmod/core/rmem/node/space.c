@@ -14,11 +14,16 @@ size_t rmem_spaces_bytes(u32 slots)
 	return slots * sizeof(struct rmem_space) + space_heads_for(slots) * sizeof(u32);
 }
 
+void rmem_spaces_locate(struct rmem_spaces *spaces, void *memory, u32 slots)
+{
+	spaces->slot = memory;
+	spaces->head = (u32 *)(spaces->slot + slots);
+}
+
 void rmem_spaces_init(struct rmem_spaces *spaces, void *memory, u32 slots)
 {
 	base_zero(memory, rmem_spaces_bytes(slots));
-	spaces->slot = memory;
-	spaces->head = (u32 *)(spaces->slot + slots);
+	rmem_spaces_locate(spaces, memory, slots);
 	spaces->mask = space_heads_for(slots) - 1;
 	spaces->slots = slots;
 	spaces->in_use = 0;
@@ -57,8 +62,32 @@ static struct rmem_space *space_free_slot(const struct rmem_spaces *spaces)
 	return NULL;
 }
 
-enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
-				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages)
+void rmem_spaces_rebuild(struct rmem_spaces *spaces)
+{
+	u32 n;
+
+	base_zero(spaces->head, (spaces->mask + 1) * sizeof(*spaces->head));
+	spaces->in_use = 0;
+	for (n = 0; n < spaces->slots; n++)
+		spaces->slot[n].views = 0;
+	for (n = 0; n < spaces->slots; n++) {
+		struct rmem_space *space = &spaces->slot[n];
+		u32 *head = space_head_of(spaces, space->id);
+
+		if (!space->id)
+			continue;
+		space->next = *head;
+		*head = n + 1;
+		spaces->in_use++;
+		if (space->base)
+			spaces->slot[space->base - 1].views++;
+	}
+}
+
+/* seen: the space that it is a view or member of, or NULL. */
+static enum rmem_space_error space_add(struct rmem_spaces *spaces, u32 id,
+				       const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages,
+				       struct rmem_space *seen, bool member)
 {
 	u32 *head = space_head_of(spaces, id);
 	struct rmem_space *space;
@@ -75,10 +104,11 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	space->quota_pages = quota_pages;
 	space->pages_promised = 0;
 	space->regions = 0;
-	space->required = 0;
-	space->member = false;
+	/* Or the other space's memory would travel in the clear. */
+	space->required = seen ? seen->required : 0;
+	space->base = seen ? (u32)(seen - spaces->slot) + 1 : 0;
+	space->member = member;
 	__atomic_store_n(&space->revoked, false, __ATOMIC_RELAXED);
-	space->base = 0;
 	space->views = 0;
 	space->calls_ns = 0;
 	base_zero(&space->traffic, sizeof(space->traffic));
@@ -88,7 +118,15 @@ enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 	/* Pairs with rmem_spaces_find(). */
 	__atomic_store_n(head, (u32)(space - spaces->slot) + 1, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&spaces->in_use, 1, __ATOMIC_RELAXED);
+	if (seen)
+		seen->views++;
 	return RMEM_SPACE_OK;
+}
+
+enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
+				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages)
+{
+	return space_add(spaces, id, key, quota_pages, NULL, false);
 }
 
 static bool space_same_key(const struct base_siphash_key *a, const u8 b[BASE_SIPHASH_KEY_BYTES])
@@ -120,8 +158,7 @@ enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
 					   const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base,
 					   bool member)
 {
-	struct rmem_space *seen = base ? rmem_spaces_find(spaces, base) : NULL, *view;
-	enum rmem_space_error error;
+	struct rmem_space *seen = base ? rmem_spaces_find(spaces, base) : NULL;
 
 	if (!seen)
 		return RMEM_SPACE_NO_BASE;
@@ -129,17 +166,7 @@ enum rmem_space_error rmem_spaces_add_view(struct rmem_spaces *spaces, u32 id,
 		return RMEM_SPACE_IS_VIEW;
 	if (space_key_is_taken(spaces, seen, key, member))
 		return RMEM_SPACE_SAME_KEY;
-	error = rmem_spaces_add(spaces, id, key, 0);
-	if (error != RMEM_SPACE_OK)
-		return error;
-	/* Its key is found already, but sessions begin under the slow lock. */
-	view = rmem_spaces_find(spaces, id);
-	view->base = (u32)(seen - spaces->slot) + 1;
-	view->member = member;
-	/* Or the other space's memory would travel in the clear. */
-	view->required = seen->required;
-	seen->views++;
-	return RMEM_SPACE_OK;
+	return space_add(spaces, id, key, 0, seen, member);
 }
 
 void rmem_spaces_wipe(struct rmem_spaces *spaces)

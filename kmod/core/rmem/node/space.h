@@ -88,6 +88,10 @@ struct rmem_spaces {
 size_t rmem_spaces_bytes(u32 slots);
 void rmem_spaces_init(struct rmem_spaces *spaces, void *memory, u32 slots);
 
+/* For spaces that outlive their process (store.h): where they are, and all but them anew. */
+void rmem_spaces_locate(struct rmem_spaces *spaces, void *memory, u32 slots);
+void rmem_spaces_rebuild(struct rmem_spaces *spaces);
+
 enum rmem_space_error rmem_spaces_add(struct rmem_spaces *spaces, u32 id,
 				      const u8 key[BASE_SIPHASH_KEY_BYTES], u64 quota_pages);
 /* The same, of a view, or a member, of the space with the id base. */

@@ -3,6 +3,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/bytes.h"
+#include "core/rmem/node/undo.h"
 
 #define ENTRIES_PER_PAGE 2
 #define KEY_SPACE_BITS 16
@@ -18,15 +19,20 @@ size_t rmem_table_bytes(u64 pages)
 	return table_buckets_for(pages) * (sizeof(struct rmem_bucket) + sizeof(u8));
 }
 
-void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u64 seed[2])
+void rmem_table_locate(struct rmem_table *table, void *memory, u64 pages)
 {
 	u64 buckets = table_buckets_for(pages);
 
-	base_zero(memory, rmem_table_bytes(pages));
 	table->bucket = memory;
 	table->load = (u8 *)(table->bucket + buckets);
 	table->mask = buckets - 1;
 	table->shift = base_pow2_log(buckets);
+}
+
+void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u64 seed[2])
+{
+	base_zero(memory, rmem_table_bytes(pages));
+	rmem_table_locate(table, memory, pages);
 	table->seed[0] = seed[0];
 	table->seed[1] = seed[1];
 }
@@ -162,8 +168,49 @@ u32 rmem_table_remove(struct rmem_table *table, u32 space_index, u64 vpn)
 	while (bucket->key[n] != key)
 		n++; /* ends: the page was entered */
 	pte = __atomic_exchange_n(&bucket->pte[n], 0, __ATOMIC_ACQ_REL);
+	rmem_undo_order();
 	/* The next pte stored here is released after this: see rmem_table_insert(). */
 	__atomic_store_n(&bucket->key[n], 0, __ATOMIC_RELAXED);
 	table->load[at]--;
 	return pte;
+}
+
+u32 rmem_table_drop(struct rmem_table *table, u32 space_index, u64 vpn)
+{
+	struct rmem_bucket *bucket = &table->bucket[table_bucket_of(table, space_index, vpn)];
+	u64 key = table_key_of(space_index, vpn);
+	u32 pte;
+	int n;
+
+	for (n = 0; n < RMEM_BUCKET_ENTRIES; n++) {
+		if (bucket->key[n] != key)
+			continue;
+		pte = bucket->pte[n];
+		bucket->pte[n] = 0;
+		rmem_undo_order();
+		bucket->key[n] = 0;
+		return pte;
+	}
+	return 0;
+}
+
+u64 rmem_table_recount(struct rmem_table *table, void (*backed)(void *of, u32 page), void *of)
+{
+	u64 entries = 0, at;
+	int n;
+
+	for (at = 0; at <= table->mask; at++) {
+		const struct rmem_bucket *bucket = &table->bucket[at];
+
+		table->load[at] = 0;
+		for (n = 0; n < RMEM_BUCKET_ENTRIES; n++) {
+			if (!bucket->key[n])
+				continue;
+			table->load[at]++;
+			entries++;
+			if (bucket->pte[n] & RMEM_PTE_BACKED)
+				backed(of, bucket->pte[n] & RMEM_PTE_PAGE);
+		}
+	}
+	return entries;
 }
