@@ -9,4 +9,5 @@ extern "C" {
 #include "core/rmem/node/call.h"
 #include "core/rmem/node/execute.h"
 #include "core/rmem/node/queue.h"
+#include "core/rmem/node/store.h"
 }

@@ -31,81 +31,169 @@ const rmem_node_config& checked(const rmem_node_config& config) {
     return config;
 }
 
+// ---- a store ----
+
+std::size_t pages_bytes(const rmem_node_config& config) {
+    return (config.pages - config.persistent_pages) << config.page_shift;
+}
+
+// Where the pages begin, a place for large ones.
+std::uint64_t state_offset(const rmem_node_config& config) {
+    constexpr std::uint64_t align = std::uint64_t{2} << 20;
+    return (rmem_store_bytes(&config) + align - 1) / align * align;
+}
+
+rmem_store* kept_in(const Memory& state) {
+    return reinterpret_cast<rmem_store*>(state.data());
+}
+
+Memory store_state(Store& store, const rmem_node_config& config, bool lock, const char* option) {
+    const std::uint64_t bytes = state_offset(config) + pages_bytes(config);
+    if (store.bytes() != bytes) {
+        check_available(bytes, option);
+        store.renew(bytes, option);
+    }
+    return {store, 0, state_offset(config), lock, option};
+}
+
 } // namespace
 
 Host::Host(const rmem_node_config& config, bool lock_memory, const char* memory_option,
-           MemoryFile* file)
+           MemoryFile* file, Store* store, std::uint64_t now_ns)
     : config_(checked(config)),
       file_(file),
-      pages_((config.pages - config.persistent_pages) << config.page_shift, lock_memory,
-             memory_option, file),
-      state_(rmem_node_state_bytes(&config), lock_memory, memory_option),
-      core_(new rmem_node),
+      store_(store),
+      is_new_(store && !store->bytes()),
+      state_(store ? store_state(*store, config_, lock_memory, memory_option)
+                   : Memory(rmem_node_state_bytes(&config), lock_memory, memory_option)),
+      refused_(store ? open_store(memory_option, now_ns) : nullptr),
+      pages_(store ? Memory(*store, state_offset(config_), pages_bytes(config_), lock_memory,
+                            memory_option)
+                   : Memory(pages_bytes(config_), lock_memory, memory_option, file)),
+      own_(store ? nullptr : new rmem_node),
+      core_(store ? &kept_in(state_)->node : own_.get()),
       slot_lock_(new std::mutex[config.sessions_max]) {
     crc32c_setup_once();
-    rmem_node_init(core_.get(), &config_, state_.data());
+    if (!store)
+        rmem_node_init(core_, &config_, state_.data());
     dirty_.reserve(dirty_pages(config_));
     // Memory fresh from the kernel is zero: the pool fills at once.
     while (take_dirty()) {
+        while (has_dirty())
+            clean();
     }
+    if (took_over())
+        recover(now_ns);
+}
+
+// Takes the store over, or begins it anew: then the result says why.
+const char* Host::open_store(const char* memory_option, std::uint64_t now_ns) {
+    rmem_store* kept = kept_in(state_);
+    const char* why = rmem_store_take(kept, &config_, now_ns);
+    if (!why) {
+        config_.boot = kept->node.config.boot;
+        std::copy_n(kept->node.config.seed, std::size(config_.seed), config_.seed);
+        return nullptr;
+    }
+    if (kept->magic)
+        store_->renew(state_offset(config_) + pages_bytes(config_), memory_option);
+    rmem_store_init(kept, &config_);
+    return why;
+}
+
+// The change that was under way when the process before ended.
+void Host::recover(std::uint64_t now_ns) {
+    static constexpr rmem_execute_ops ops{
+        [](void* host, const rmem_extent* extent) -> void* {
+            return static_cast<Host*>(host)->at(*extent);
+        },
+        [](void* host, u32 offset, void* to, u32 bytes) {
+            std::memcpy(to, static_cast<Host*>(host)->core_->store->redo.payload + offset, bytes);
+        },
+        [](void*, rmem_answer*, rmem_execute_data*) { return true; }, nullptr};
+    rmem_store_redo(core_->store, &ops, this, now_ns);
+}
+
+// A process that is killed here leaves no space without the level that it is to have. No session
+// begins before it has: that wants the locks that the caller holds.
+template <typename Add>
+rmem_space_error Host::add(std::uint32_t id, std::uint8_t required, Add add) {
+    if (required == RMEM_SEALED && !rmem_node_seals(core_))
+        return RMEM_SPACE_NO_CIPHER;
+    if (store_ && rmem_node_incarnation(core_, id))
+        return RMEM_SPACE_EXISTS;
+    if (store_)
+        rmem_work_begin(core_, RMEM_WORK_SPACE, nullptr, 0, id);
+    const rmem_space_error added = add();
+    if (added == RMEM_SPACE_OK && required)
+        rmem_node_space_require(core_, id, required);
+    if (store_)
+        rmem_work_end(core_);
+    return added;
 }
 
 rmem_space_error Host::add_space(std::uint32_t id, const std::uint8_t* key,
                                  std::uint64_t quota_bytes, std::uint8_t required) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return require(id, required,
-                   [&] { return rmem_node_space_add(core_.get(), id, key, quota_bytes); });
+    return add(id, required, [&] { return rmem_node_space_add(core_, id, key, quota_bytes); });
 }
 
-// No session begins before: that wants the locks that the caller holds.
-rmem_space_error Host::require(std::uint32_t id, std::uint8_t required,
-                               const std::function<rmem_space_error()>& add) {
-    if (required == RMEM_SEALED && !rmem_node_seals(core_.get()))
-        return RMEM_SPACE_NO_CIPHER;
-    const rmem_space_error added = add();
-    if (added == RMEM_SPACE_OK && required)
-        rmem_node_space_require(core_.get(), id, required);
-    return added;
+bool Host::keep_space(std::uint32_t id, const std::uint8_t* key, std::uint64_t quota_bytes,
+                      std::uint32_t base, std::uint8_t required) {
+    std::lock_guard one_call(call_lock_);
+    std::lock_guard slow(slow_lock_);
+    rmem_space* space = rmem_spaces_find(&core_->spaces, id);
+    if (!space)
+        return false;
+    base_siphash_key its;
+    base_siphash_key_load(&its, key);
+    if (its.k[0] != space->key.k[0] || its.k[1] != space->key.k[1] ||
+        rmem_spaces_base(&core_->spaces, space) != base)
+        throw Failure("space {} has another key, or is read-only of another one, in the store: "
+                      "give what it had, or remove the store",
+                      id);
+    space->quota_pages = quota_bytes >> config_.page_shift;
+    if (required)
+        rmem_node_space_require(core_, id, required);
+    return true;
 }
 
 bool Host::add_persistent(std::uint32_t id, std::uint64_t address) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return rmem_node_add_persistent(core_.get(), id, address);
+    return rmem_node_add_persistent(core_, id, address);
 }
 
 rmem_space_error Host::add_view(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
                                 std::uint8_t required) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return require(id, required,
-                   [&] { return rmem_node_space_add_view(core_.get(), id, key, base); });
+    return add(id, required, [&] { return rmem_node_space_add_view(core_, id, key, base); });
 }
 
 rmem_space_error Host::add_member(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
                                   std::uint8_t required) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
-    return require(id, required,
-                   [&] { return rmem_node_space_add_member(core_.get(), id, key, base); });
+    return add(id, required, [&] { return rmem_node_space_add_member(core_, id, key, base); });
 }
 
 rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& between,
                                  const std::function<void()>& grace) {
     std::lock_guard one_call(call_lock_);
     rmem_node_call call;
-    if (force && rmem_node_call_clear(core_.get(), &call, id))
+    if (force && rmem_node_call_clear(core_, &call, id))
         run(call, between);
     rmem_space_error error;
     {
         std::lock_guard slow(slow_lock_);
-        error = rmem_node_space_del(core_.get(), id);
+        error = rmem_node_space_del(core_, id);
     }
     // The next space can take its place only after that.
     if (error == RMEM_SPACE_OK) {
         grace();
-        rmem_node_space_wipe(core_.get());
+        rmem_node_space_wipe(core_);
     }
     return error;
 }
@@ -114,16 +202,16 @@ rmem_space_error Host::revoke_space(std::uint32_t id, const Between& between,
                                     const std::function<void()>& grace) {
     std::lock_guard one_call(call_lock_);
     rmem_node_call call;
-    if (rmem_node_call_revoke(core_.get(), &call, id))
+    if (rmem_node_call_revoke(core_, &call, id))
         run(call, between);
     rmem_space_error error;
     {
         std::lock_guard slow(slow_lock_);
-        error = rmem_node_space_revoke(core_.get(), id);
+        error = rmem_node_space_revoke(core_, id);
     }
     if (error == RMEM_SPACE_OK) {
         grace();
-        rmem_node_space_wipe(core_.get());
+        rmem_node_space_wipe(core_);
     }
     return error;
 }
@@ -131,7 +219,7 @@ rmem_space_error Host::revoke_space(std::uint32_t id, const Between& between,
 std::vector<Host::SpaceUsage> Host::spaces() {
     std::vector<SpaceUsage> all;
     std::lock_guard slow(slow_lock_);
-    rmem_traffic_settle_all(core_.get());
+    rmem_traffic_settle_all(core_);
     const rmem_spaces& spaces = core_->spaces;
     for (const rmem_space& space : std::span(spaces.slot, spaces.slots)) {
         if (space.id)
@@ -163,7 +251,7 @@ std::vector<rmem_listed> Host::regions(std::uint32_t id, std::uint64_t from, std
     std::vector<rmem_listed> listed;
     for (auto region = found.begin(); region != end; ++region) {
         rmem_listed one;
-        if (rmem_node_list(core_.get(), *region, &one))
+        if (rmem_node_list(core_, *region, &one))
             listed.push_back(one);
     }
     return listed;
@@ -172,7 +260,7 @@ std::vector<rmem_listed> Host::regions(std::uint32_t id, std::uint64_t from, std
 struct rmem_node_usage Host::usage() {
     struct rmem_node_usage usage;
     std::lock_guard slow(slow_lock_);
-    rmem_node_usage(core_.get(), &usage);
+    rmem_node_usage(core_, &usage);
     return usage;
 }
 
@@ -207,16 +295,16 @@ void Host::copy_inside(rmem_answer& answer) {
 void Host::call(rmem_node_call& call, std::uint64_t now_ns, const rmem_head& head,
                 const rmem_peer& peer, const void* payload) {
     std::lock_guard one_call(call_lock_);
-    rmem_node_call_begin(core_.get(), &call, now_ns, &head, &peer, payload);
+    rmem_node_call_begin(core_, &call, now_ns, &head, &peer, payload);
     while (step(call)) {
     }
 }
 
 Host::Entered Host::enter(rmem_job& job, const rmem_peer& peer, std::uint64_t now_ns,
                           const rmem_node_call& under_way) {
-    if (!rmem_job_is_current(&job, core_.get()))
+    if (!rmem_job_is_current(&job, core_))
         return Entered::space_gone;
-    if (!rmem_node_call_enter(core_.get(), &under_way, &job.call, now_ns, &job.head, &peer,
+    if (!rmem_node_call_enter(core_, &under_way, &job.call, now_ns, &job.head, &peer,
                               &job.payload))
         return Entered::must_wait;
     while (step(job.call)) {
@@ -240,12 +328,12 @@ void Host::run(rmem_node_call& call, const Between& between) {
 
 bool Host::step(rmem_node_call& call) {
     if (call.alone)
-        return rmem_node_call_step(core_.get(), &call);
+        return rmem_node_call_step(core_, &call);
     std::lock_guard slow(slow_lock_);
     std::unique_lock<std::mutex> slot;
     if (call.slot >= 0)
         slot = std::unique_lock(slot_lock_[call.slot]);
-    bool more = rmem_node_call_step(core_.get(), &call);
+    bool more = rmem_node_call_step(core_, &call);
     if (call.fill.bytes)
         std::memset(at(call.fill), 0, call.fill.bytes);
     return more;
@@ -258,14 +346,14 @@ bool Host::take_dirty() {
     bool any = false;
     while (dirty_.size() < dirty_pages(config_)) {
         bool used;
-        std::uint32_t page = rmem_node_scrub_next(core_.get(), &used);
+        std::uint32_t page = rmem_node_scrub_next(core_, &used);
         if (page == RMEM_PAGE_NONE)
             break;
         any = true;
         if (used)
             dirty_.push_back(page);
         else
-            rmem_node_scrub_done(core_.get(), page);
+            rmem_node_scrub_done(core_, page);
     }
     return any;
 }
@@ -281,7 +369,7 @@ std::size_t Host::clean() {
         if (zeroed_ < page_bytes)
             break;
         std::lock_guard slow(slow_lock_);
-        rmem_node_scrub_done(core_.get(), dirty_.back());
+        rmem_node_scrub_done(core_, dirty_.back());
         dirty_.pop_back();
         zeroed_ = 0;
         cleaned++;

@@ -7,6 +7,8 @@
  *   OPEN CLOSE ALLOC FREE ...   call(): call lock { slow lock, slot lock { a step } ... }
  *   zeroing                     take_dirty() -> a grace period -> clean()
  *
+ * With a Store the state and the pages outlive the process, and each change is bracketed by a Change.
+ *
  * Requests that found a page before it was given back can still read it: between take_dirty() and
  * clean() the caller waits until they have ended.
  */
@@ -22,6 +24,7 @@
 #include "node/core.hpp"
 #include "node/memory.hpp"
 #include "node/memory_file.hpp"
+#include "node/store.hpp"
 
 namespace remora::node {
 
@@ -34,15 +37,53 @@ public:
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
     // memory_option: that of the program's user, to be named in failures.
     // file: holds config.persistent_pages; it outlives this.
+    // store: holds the state and the pages, or will; it outlives this. Without a file. now_ns: the
+    // time, for its sessions.
     Host(const rmem_node_config& config, bool lock_memory, const char* memory_option = "--memory",
-         MemoryFile* file = nullptr);
+         MemoryFile* file = nullptr, Store* store = nullptr, std::uint64_t now_ns = 0);
+
+    // True: the node goes on with the store's content. Else why it doesn't; null: the store is new.
+    bool took_over() const { return store_ && !refused_ && !is_new_; }
+    const char* refused() const { return is_new_ ? nullptr : refused_; }
+    // From now on no other process takes the store over.
+    void lapse() {
+        if (store_)
+            rmem_store_lapse(core_->store);
+    }
+    // A space that was taken over. None: it isn't there. Throws Failure: it has another key, or
+    // another base. Else its quota becomes this, and its level, if one is required.
+    bool keep_space(std::uint32_t id, const std::uint8_t* key, std::uint64_t quota_bytes,
+                    std::uint32_t base, std::uint8_t required);
+
+    // Around the execution of a fast request: rmem_node_request() and rmem_execute(). Slot lock.
+    class Change {
+    public:
+        Change(Host& host, const rmem_head& head, std::span<const std::uint8_t> payload,
+               const rmem_peer& peer) {
+            if (!host.store_ || !rmem_type_changes(head.type))
+                return;
+            one_ = std::unique_lock(host.change_lock_);
+            redo_ = &host.core_->store->redo;
+            rmem_redo_begin(redo_, &head, payload.data(), static_cast<u32>(payload.size()), &peer);
+        }
+        ~Change() {
+            if (redo_)
+                rmem_redo_end(redo_);
+        }
+        Change(const Change&) = delete;
+        Change& operator=(const Change&) = delete;
+
+    private:
+        std::unique_lock<std::mutex> one_;
+        rmem_redo* redo_ = nullptr;
+    };
 
     const rmem_node_config& config() const { return config_; }
     // The caller holds the locks that core/rmem/node/node.h requires.
-    rmem_node* core() { return core_.get(); }
+    rmem_node* core() { return core_; }
 
     std::mutex& slot_lock(std::uint64_t session) {
-        return slot_lock_[rmem_node_slot(core_.get(), session)];
+        return slot_lock_[rmem_node_slot(core_, session)];
     }
     std::uint32_t slots() const { return config_.sessions_max; }
     std::mutex& lock_of_slot(std::uint32_t slot) { return slot_lock_[slot]; }
@@ -109,9 +150,9 @@ public:
     template <typename Now>
     bool call(rmem_job& job, const rmem_peer& peer, Now now, const Between& between) {
         std::lock_guard one_call(call_lock_);
-        if (!rmem_job_is_current(&job, core_.get()))
+        if (!rmem_job_is_current(&job, core_))
             return false;
-        rmem_node_call_begin(core_.get(), &job.call, now(), &job.head, &peer, &job.payload);
+        rmem_node_call_begin(core_, &job.call, now(), &job.head, &peer, &job.payload);
         run(job.call, between);
         return true;
     }
@@ -124,7 +165,7 @@ public:
     void expire(std::uint64_t now_ns, const Between& between);
 
     // From now on requests are told that the node has restarted (rmem_node_reboot()).
-    void retire(std::uint64_t boot) { rmem_node_reboot(core_.get(), boot); }
+    void retire(std::uint64_t boot) { rmem_node_reboot(core_, boot); }
 
     // Takes the next pages to zero; pages never used are zero and go back at once. False: none.
     // One thread at a time is between this and clean().
@@ -134,18 +175,25 @@ public:
     std::size_t clean();
 
 private:
-    rmem_space_error require(std::uint32_t id, std::uint8_t required,
-                             const std::function<rmem_space_error()>& add);
+    const char* open_store(const char* memory_option, std::uint64_t now_ns);
+    void recover(std::uint64_t now_ns);
+    template <typename Add>
+    rmem_space_error add(std::uint32_t id, std::uint8_t required, Add add);
     bool step(rmem_node_call& call);
     void run(rmem_node_call& call, const Between& between);
 
     rmem_node_config config_;
     MemoryFile* file_;
-    Memory pages_;
+    Store* store_;
+    bool is_new_;
     Memory state_;
-    std::unique_ptr<rmem_node> core_;
+    const char* refused_; // why the store wasn't taken over
+    Memory pages_;
+    std::unique_ptr<rmem_node> own_; // without a store
+    rmem_node* core_;
     std::mutex call_lock_; // one call at a time; before all others
     std::mutex slow_lock_;
+    std::mutex change_lock_; // the store's redo; within a slot lock
     std::unique_ptr<std::mutex[]> slot_lock_;
     std::vector<std::uint32_t> dirty_;
     std::size_t zeroed_ = 0; // bytes of the last dirty page

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "node/memory_file.hpp"
+#include "node/store.hpp"
 #include "support/descriptor.hpp"
 #include "support/failure.hpp"
 #include "support/parse.hpp"
@@ -118,8 +119,7 @@ std::optional<CgroupMemory> cgroup_memory(const std::filesystem::path& groups,
     return least;
 }
 
-Memory::Memory(std::size_t bytes, bool lock, const char* option, MemoryFile* file)
-    : bytes_(bytes), mapped_bytes_(bytes) {
+void check_available(std::size_t bytes, const char* option) {
     std::uint64_t available = available_bytes();
     if (available && bytes > available)
         throw Failure(ENOMEM, "{} of memory are more than the {} available: lower {}",
@@ -131,6 +131,11 @@ Memory::Memory(std::size_t bytes, bool lock, const char* option, MemoryFile* fil
                       "its {} free: lower {}, or raise the group's limit",
                       size_text(bytes), size_text(group->free_bytes()),
                       size_text(group->limit_bytes), option);
+}
+
+Memory::Memory(std::size_t bytes, bool lock, const char* option, MemoryFile* file)
+    : bytes_(bytes), mapped_bytes_(bytes) {
+    check_available(bytes, option);
     const std::size_t align = file ? MemoryFile::mapping_align : 0;
     mapped_bytes_ += align + (file ? file->bytes() : 0);
     mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
@@ -145,27 +150,39 @@ Memory::Memory(std::size_t bytes, bool lock, const char* option, MemoryFile* fil
         at = reinterpret_cast<void*>(end / align * align - bytes);
     }
     data_ = static_cast<std::uint8_t*>(at);
-    // Advice only: keep lent memory out of core dumps, and use large pages.
-    madvise(at, bytes, MADV_DONTDUMP);
-    madvise(at, bytes, MADV_HUGEPAGE);
-    if (lock && mlock(at, bytes)) {
-        int error = errno;
-        munmap(mapped_, mapped_bytes_);
-        explain_lock(bytes, error);
-    }
-    // Populate after the advice; MAP_POPULATE would do it before.
-    if (!lock && madvise(at, bytes, MADV_POPULATE_WRITE)) {
-        int error = errno;
-        munmap(mapped_, mapped_bytes_);
-        throw Failure(ENOMEM, "no {} of memory: {}: lower {}", size_text(bytes),
-                      std::strerror(error), option);
-    }
+    settle(lock, option);
     try {
         if (file)
             file->map(data_ + bytes);
     } catch (...) {
         munmap(mapped_, mapped_bytes_);
         throw;
+    }
+}
+
+Memory::Memory(const Store& store, std::uint64_t offset, std::size_t bytes, bool lock,
+               const char* option)
+    : bytes_(bytes), mapped_(store.map(offset, bytes)), mapped_bytes_(bytes) {
+    data_ = static_cast<std::uint8_t*>(mapped_);
+    settle(lock, option);
+}
+
+// Unmaps it, if it throws.
+void Memory::settle(bool lock, const char* option) {
+    // Advice only: keep lent memory out of core dumps, and use large pages.
+    madvise(data_, bytes_, MADV_DONTDUMP);
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+    if (lock && mlock(data_, bytes_)) {
+        int error = errno;
+        munmap(mapped_, mapped_bytes_);
+        explain_lock(bytes_, error);
+    }
+    // Populate after the advice; MAP_POPULATE would do it before.
+    if (!lock && madvise(data_, bytes_, MADV_POPULATE_WRITE)) {
+        int error = errno;
+        munmap(mapped_, mapped_bytes_);
+        throw Failure(ENOMEM, "no {} of memory: {}: lower {}", size_text(bytes_),
+                      std::strerror(error), option);
     }
 }
 

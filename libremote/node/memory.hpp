@@ -11,6 +11,7 @@
 namespace remora::node {
 
 class MemoryFile;
+class Store;
 
 class Memory {
 public:
@@ -18,6 +19,9 @@ public:
     // option to lower.
     // file: is mapped behind these bytes; it outlives this.
     Memory(std::size_t bytes, bool lock, const char* option, MemoryFile* file = nullptr);
+    // Maps bytes of a store, from offset on, with their content.
+    Memory(const Store& store, std::uint64_t offset, std::size_t bytes, bool lock,
+           const char* option);
     ~Memory();
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
@@ -26,11 +30,16 @@ public:
     std::size_t bytes() const { return bytes_; }
 
 private:
+    void settle(bool lock, const char* option);
+
     std::uint8_t* data_ = nullptr;
     std::size_t bytes_;
     void* mapped_ = nullptr; // with a file's mapping, and room to align that
     std::size_t mapped_bytes_;
 };
+
+// Throws Failure, saying which limit so many bytes of new memory would meet.
+void check_available(std::size_t bytes, const char* option);
 
 // A control group with a limit on memory.
 struct CgroupMemory {

@@ -24,6 +24,7 @@
 #include "remora-node/options.hpp"
 #include "remora-node/running.hpp"
 #include "remora-node/status.hpp"
+#include "remora-node/store.hpp"
 #include "remora-node/worker.hpp"
 #include "support/failure.hpp"
 #include "support/key.hpp"
@@ -123,6 +124,9 @@ std::uint16_t port_of(const Transports& transports) {
 void add_spaces(Node& node, const Options& options) {
     for (const SpaceOption& space : options.spaces) {
         Key key = key_read_warning(space.key_file, "remora-node");
+        if (node.took_over() && node.keep_space(space.id, key, space.quota_bytes,
+                                                space.read_only_of, space.sealed_only))
+            continue;
         if (space.read_only_of)
             node.add_view(space.id, key, space.read_only_of, space.sealed_only);
         else if (space.member_of)
@@ -130,7 +134,7 @@ void add_spaces(Node& node, const Options& options) {
         else
             node.add_space(space.id, key, space.quota_bytes, space.sealed_only);
     }
-    if (options.spaces.empty())
+    if (options.spaces.empty() && !node.report(0).spaces)
         warn("remora-node: warning: no --space: nobody can use this node before "
              "'remora node space add'");
 }
@@ -180,6 +184,49 @@ void say_farewell(Node& node, const Descriptor& signals) {
     poll(&signal, 1, farewell_ms);
 }
 
+// The store, until the operator ends the node.
+class Kept {
+public:
+    explicit Kept(const Options& options) : where_(options.store) {
+        if (where_.empty())
+            return;
+        if (options.memory_file.empty())
+            store_.emplace(open_store(where_));
+        else
+            warn("remora-node: warning: --store keeps nothing: it can't hold the offloads of "
+                 "--memory-file: leave one of them out");
+    }
+    ~Kept() {
+        if (!ends_)
+            return;
+        store_->end();
+        forget_store(where_);
+    }
+    Kept(const Kept&) = delete;
+    Kept& operator=(const Kept&) = delete;
+
+    node::Store* get() { return store_ ? &*store_ : nullptr; }
+    // When this goes, nothing is left of it.
+    void end() { ends_ = store_.has_value(); }
+
+private:
+    const std::string where_;
+    std::optional<node::Store> store_;
+    bool ends_ = false;
+};
+
+void say_store(Node& node) {
+    if (const char* why = node.store_refused())
+        warn("remora-node: warning: the store isn't taken over, and its memory is lost: {}", why);
+    if (!node.took_over())
+        return;
+    const NodeReport report = node.report(0);
+    say(STDOUT_FILENO,
+        fmt::format("remora-node: took over {} in {} regions, {} sessions, boot {:016x}\n",
+                    size_text(report.promised_bytes), report.regions, report.sessions,
+                    report.boot));
+}
+
 void serve(const Options& options) {
     raise_descriptor_limit(); // a client's rings take three
     Descriptor signals = signal_descriptor();
@@ -199,7 +246,9 @@ void serve(const Options& options) {
             throw Misuse("{} has too many pages of {}: raise --page", options.memory_file,
                          size_text(page_bytes(config)));
     }
-    Node node(config, options.lock, threads_of(transports), file ? &*file : nullptr);
+    Kept kept(options);
+    Node node(config, options.lock, threads_of(transports), file ? &*file : nullptr, kept.get());
+    say_store(node);
     add_spaces(node, options);
     if (file) {
         node.add_persistent(options.memory_file_space);
@@ -249,6 +298,10 @@ void serve(const Options& options) {
     say_ready(options, port);
     keep_watch(watches);
     notify("STOPPING=1");
+    if (kept.get() && !oper.is_stopped())
+        return; // the clients wait for the next process
+    node.lapse();
+    kept.end();
     say_farewell(node, signals);
 }
 

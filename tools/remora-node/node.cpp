@@ -85,8 +85,14 @@ struct Node::Request {
 };
 
 Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int threads,
-           node::MemoryFile* file)
-    : host_(sealing(config, cipher_), lock_memory, "--memory", file), threads_(threads + 1) {}
+           node::MemoryFile* file, node::Store* store)
+    : host_(sealing(config, cipher_), lock_memory, "--memory", file, store, now_ns()),
+      threads_(threads + 1) {}
+
+bool Node::keep_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes,
+                      std::uint32_t base, bool sealed_only) {
+    return host_.keep_space(id, key.data(), quota_bytes, base, required(sealed_only));
+}
 
 void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes,
                      bool sealed_only) {
@@ -349,6 +355,7 @@ constexpr rmem_execute_ops Node::carrier_ops{
 
 void Node::execute(Request& request) {
     rmem_answer decision;
+    const node::Host::Change change(host_, *request.head, request.payload, request.path.peer);
     rmem_node_request(host_.core(), request.now_ns, request.head, request.payload.data(),
                       &request.path.peer, &decision);
     request.limit_bytes = rmem_node_datagram_bytes(&decision);

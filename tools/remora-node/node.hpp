@@ -124,8 +124,17 @@ class Node {
 public:
     // Throws Failure if the configuration isn't sound or the memory isn't to be had.
     // file: holds config.persistent_pages; it outlives the node.
+    // store: as of node/host.hpp; without a file.
     Node(const rmem_node_config& config, bool lock_memory, unsigned int threads,
-         node::MemoryFile* file = nullptr);
+         node::MemoryFile* file = nullptr, node::Store* store = nullptr);
+
+    bool took_over() const { return host_.took_over(); }
+    const char* store_refused() const { return host_.refused(); }
+    // From now on no other process takes the store over.
+    void lapse() { host_.lapse(); }
+    // False: the space wasn't in the store. Throws Failure.
+    bool keep_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes, std::uint32_t base,
+                    bool sealed_only);
 
     // Throw Failure. With run_slow(): only from operate().
     // sealed_only: its clients have to seal.

@@ -8,7 +8,8 @@
 namespace remora::daemon {
 
 // state: "READY=1", and lines more. Does nothing for a daemon that systemd hasn't started. Never
-// throws nor waits: a supervisor that is gone is no reason to end.
-void notify(std::string_view state) noexcept;
+// throws nor waits: a supervisor that is gone is no reason to end. descriptor: that systemd is to
+// store; below 0: none. False: nothing was sent.
+bool notify(std::string_view state, int descriptor = -1) noexcept;
 
 } // namespace remora::daemon

@@ -25,6 +25,7 @@
 
 #include "remora-node/path.hpp"
 #include "support/descriptor.hpp"
+#include "support/random.hpp"
 #include "support/shared_memory.hpp"
 
 extern "C" {
@@ -161,7 +162,8 @@ private:
 
     const unsigned rings_max_;
     std::atomic<unsigned> rings_ = 0;
-    std::uint64_t serial_ = 0;
+    // Of the last pair: peers of a store were named by another process.
+    std::uint64_t serial_ = std::uint64_t{random_value<std::uint32_t>()} << 32;
     PointerBuffer pointers_;
     Descriptor closed_fd_;
     std::atomic<bool> changed_ = false;

@@ -203,7 +203,8 @@ void rmem_sessions_init(struct rmem_sessions *sessions, void *memory, u32 slots,
 			u64 generation, const struct base_siphash_key *secret);
 
 /*
- * For sessions that outlive their process (store.h): where they are, and what isn't their own anew.
+ * For sessions that outlive their process (store.h): locate: where they are. rebuild: completes
+ * changes that were cut, and ends calls.
  * They count as used at now_ns: their clients might have waited for the node.
  */
 void rmem_sessions_locate(struct rmem_sessions *sessions, void *memory, u32 slots, u32 window_ids);

@@ -13,7 +13,7 @@ _Static_assert(sizeof(struct rmem_name) <= RMEM_UNDO_BYTES, "a name can be undon
 
 #define AT(type, field) __builtin_offsetof(struct type, field)
 
-/* Another value for each way in which a compiler lays out what the store holds. */
+/* Another value for each layout of the store's structures. */
 static u64 store_layout(void)
 {
 	static const u64 parts[] = {
@@ -94,7 +94,7 @@ void rmem_store_lapse(struct rmem_store *store)
 	__atomic_store_n(&store->lapsed, 1, __ATOMIC_RELEASE);
 }
 
-/* ---- judging what is there ------------------------------------------------------------------ */
+/* ---- can it be taken over? ------------------------------------------------------------------ */
 
 /* Was it made with this configuration? Its boot and seed are its own. */
 static bool store_same_config(const struct rmem_node_config *its,
@@ -263,7 +263,7 @@ const char *rmem_store_take(struct rmem_store *store, const struct rmem_node_con
 	u64 pages;
 
 	if (store->magic != MAGIC)
-		return "it is new, or was never complete";
+		return "it had another size, or was never complete: is --memory as before?";
 	if (store->layout != store_layout())
 		return "another version of the daemon made it, which lays it out otherwise";
 	if (!store_same_config(&node->config, config))

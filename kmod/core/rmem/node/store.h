@@ -6,8 +6,8 @@
  *
  *      | header | work | undo | redo | struct rmem_node | its state |   ...   | pages |
  *
- * The process might have been killed between any two instructions (undo.h has what that leaves).
- * What each table then is:
+ * The process might have been killed between any two instructions (undo.h). The next one puts the
+ * tables right:
  *
  *      memory, marks     one change at a time (change lock), with its request in `redo`: executed
  *                        again before any other, to the same end. Integers: see rmem_redo.
@@ -86,7 +86,7 @@ size_t rmem_store_bytes(const struct rmem_node_config *config);
 void rmem_store_init(struct rmem_store *store, const struct rmem_node_config *config);
 
 /*
- * Goes on with what an ended process left there. NULL: done, once the caller has filled the pool
+ * Goes on with the state that an ended process left there. NULL: done, once the caller has filled the pool
  * and called rmem_store_redo(), both before any request. Else why not, as one line; the caller
  * begins anew then. config: as it was then, but for boot and seed, which the store has.
  */

@@ -64,9 +64,9 @@ size_t rmem_table_bytes(u64 pages);
 void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u64 seed[2]);
 
 /*
- * For a table that outlives its process (store.h). locate: where it is now. drop: what is left of a
- * page's entry, if any, goes; its last pte, or 0. recount: the loads anew, from the entries;
- * backed() is called for each page in one. Returns the number of entries.
+ * For a table that outlives its process (store.h). locate: where it is now. drop: removes a page's
+ * entry, which can lack its pte, or be missing; its last pte, or 0. recount: the loads anew, from
+ * the entries; backed() is called for each page in one. Returns the number of entries.
  */
 void rmem_table_locate(struct rmem_table *table, void *memory, u64 pages);
 u32 rmem_table_drop(struct rmem_table *table, u32 space_index, u64 vpn);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "node/store.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/failure.hpp"
+#include "support/parse.hpp"
+
+namespace remora::node {
+
+Store::Store(const std::string& folder) : path_(folder + "/remora-node.store") {
+    fd_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd_)
+        throw Failure("can't open the store {}: {}", path_, std::strerror(errno));
+    if (flock(fd_.get(), LOCK_EX | LOCK_NB))
+        throw Failure("{} is the store of another process: stop that one, or name another folder",
+                      path_);
+}
+
+std::uint64_t Store::bytes() const {
+    struct stat status {};
+    return fstat(fd_.get(), &status) ? 0 : static_cast<std::uint64_t>(status.st_size);
+}
+
+void Store::renew(std::uint64_t bytes, const char* option) {
+    const auto size = static_cast<off_t>(bytes);
+    if (ftruncate(fd_.get(), 0) || ftruncate(fd_.get(), size) ||
+        fallocate(fd_.get(), 0, 0, size))
+        throw Failure(errno, "no {} for the store: {}: lower {}, or raise the file system's limit",
+                      size_text(bytes), std::strerror(errno), option);
+}
+
+void* Store::map(std::uint64_t offset, std::uint64_t bytes) const {
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(),
+                    static_cast<off_t>(offset));
+    if (at == MAP_FAILED)
+        throw Failure(errno, "can't map the store: {}", std::strerror(errno));
+    return at;
+}
+
+void Store::end() {
+    // Without its pages the file holds nothing, so a failure to remove it does no harm.
+    if (!ftruncate(fd_.get(), 0) && !path_.empty())
+        unlink(path_.c_str());
+}
+
+} // namespace remora::node

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: GPL-2.0
+"""remora-node --store: it is killed under load, again and again, and its clients notice a pause alone.
+
+The load is checked: integers whose values found tell each execution, bytes read back, memory that is allocated and freed,
+locks. test_store.py SEED KILLS plays one run."""
+
+import contextlib
+import ctypes
+import errno
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NODE = [ROOT / "out/bin/remora-node", "--no-lock", "--bind", "127.0.0.1"]
+MEMORY = ["--memory", "32M"]
+PAGE = 64 << 10
+RW, ADD = 3, 3
+KEY = "00112233445566778899aabbccddeeff"
+KILLS = 12
+
+
+class Handle:
+    """A handle of libremote. An error is an OSError."""
+
+    lib = None
+
+    def __init__(self, target):
+        if not Handle.lib:
+            lib = Handle.lib = ctypes.CDLL(ROOT / "out/lib/libremote.so.0")
+            lib.remote_open.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+            lib.remote_why.restype = ctypes.c_char_p
+            u64, size, at = ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
+            for name, types in {"alloc": [u64, ctypes.c_uint, at], "free": [u64], "read": [u64, at, size],
+                                "write": [u64, at, size], "fetch": [u64, size, ctypes.c_int, u64, at],
+                                "lock": [u64], "unlock": [u64], "publish": [ctypes.c_char_p, u64],
+                                "lookup": [ctypes.c_char_p, at, at]}.items():
+                getattr(lib, "remote_" + name).argtypes = [at, *types]
+            lib.remote_close.argtypes = [at]
+            lib.remote_close.restype = None
+        self.r = ctypes.c_void_p()
+        error = self.lib.remote_open(ctypes.byref(self.r), target.encode(), None)
+        if error:
+            raise OSError(-error, self.lib.remote_why().decode())
+
+    def __getattr__(self, name):
+        function = getattr(self.lib, "remote_" + name)
+
+        def call(*words):
+            error = function(self.r, *words)
+            if error < 0:
+                raise OSError(-error, f"{name}: {os.strerror(-error)}")
+            return error
+        return call
+
+    def alloc_at(self, size):
+        address = ctypes.c_uint64()
+        self.alloc(size, RW, ctypes.byref(address))
+        return address.value
+
+    def add(self, address, value=1):
+        found = ctypes.c_uint64()
+        self.fetch(address, 8, ADD, value, ctypes.byref(found))
+        return found.value
+
+    def put(self, address, data):
+        self.write(address, data, len(data))
+
+    def get(self, address, size):
+        data = ctypes.create_string_buffer(size)
+        self.read(address, data, size)
+        return data.raw
+
+    def end(self):
+        self.lib.remote_close(self.r)
+
+
+def work(target, number, seed, counter, lock, stop, results):
+    """Until stop is set. Results: the values found, the number of holds of the lock, the longest operation."""
+    chance = random.Random(f"{seed} {number}")
+    found, holds, longest, turn = [], 0, 0, 0
+    try:
+        remote = Handle(target)
+        own = remote.alloc_at(4 * PAGE)
+        while not stop.is_set():
+            turn += 1
+            began = time.monotonic()
+            found.append(remote.add(counter))
+            longest = max(longest, time.monotonic() - began)
+            size = chance.choice([8, 100, 4096, 30000])
+            at = own + chance.randrange(4 * PAGE - size)
+            data = chance.randbytes(size)
+            remote.put(at, data)
+            if remote.get(at, size) != data:
+                raise ValueError(f"{size} bytes at {at:#x} aren't those that were written")
+            if turn % 8 == 0:
+                extra = remote.alloc_at(2 * PAGE)
+                if remote.get(extra, 2 * PAGE) != bytes(2 * PAGE):
+                    raise ValueError("new memory isn't zero")
+                remote.put(extra + 100, data)
+                if remote.get(extra + 100, size) != data:
+                    raise ValueError("new memory isn't what was written")
+                remote.free(extra)
+            if turn % 4 == 0:
+                remote.lock(lock)
+                held = int.from_bytes(remote.get(counter + 8, 8), "little")
+                remote.put(counter + 8, (held + 1).to_bytes(8, "little"))
+                remote.unlock(lock)
+                holds += 1
+        remote.free(own)
+        remote.end()
+        results.put((number, None, found, holds, longest))
+    except (OSError, ValueError) as error:
+        results.put((number, f"turn {turn}: {error}", found, holds, longest))
+
+
+class Store(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir="/dev/shm")  # a tmpfs
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.key = self.folder / "key"
+        self.key.write_text(KEY + "\n")
+        self.key.chmod(0o600)
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as one:
+            one.bind(("::", 0))
+            self.port = one.getsockname()[1]
+        self.node = None
+        self.addCleanup(self.end)
+
+    def end(self):
+        if self.node:
+            self.node.kill()
+            self.node.communicate()
+            self.node = None
+
+    @property
+    def target(self):
+        return f"udp:127.0.0.1:{self.port},key={self.key}"
+
+    @property
+    def control(self):
+        return self.folder / "control"
+
+    def start(self, *words, store=None, memory=MEMORY, **options):
+        """The daemon, ready; the lines that it said before."""
+        self.node = subprocess.Popen(
+            [*NODE, *memory, "--port", str(self.port), "--space", f"1={self.key}", "--store", store or self.folder, "--socket",
+             self.control, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+        said = []
+        for line in self.node.stdout:
+            said.append(line.strip())
+            if "ready on port" in line:
+                return said
+        self.fail(f"the daemon isn't ready: {said}")
+
+    def kill(self, how=signal.SIGKILL):
+        self.node.send_signal(how)
+        self.node.communicate()
+        code, self.node = self.node.returncode, None
+        return code
+
+    def ask(self, **request):
+        with socket.socket(socket.AF_UNIX) as control:
+            control.connect(str(self.control))
+            control.sendall((json.dumps(request) + "\n").encode())
+            return json.loads(control.makefile().readline())
+
+    def status(self):
+        return self.ask(verb="status")["status"]
+
+    def load_through(self, ends, seed, *words):
+        """Clients at work while the node ends and starts again, as ends says."""
+        chance = random.Random(seed)
+        self.start("--shm", str(self.folder / "rings"), *words)
+        boot = self.status()["boot"]
+        remote = Handle(self.target)
+        shared = remote.alloc_at(PAGE)
+        lock = shared + 4096
+        remote.publish(b"shared", shared)
+        targets = [self.target, self.target + ",integrity=link", self.target + ",integrity=sealed",
+                   f"shm:{self.folder}/rings,key={self.key}"]
+        context = multiprocessing.get_context("spawn")
+        stop, results = context.Event(), context.Queue()
+        workers = [context.Process(target=work, args=(target, number, seed, shared, lock, stop, results), daemon=True)
+                   for number, target in enumerate(targets)]
+        for worker in workers:
+            worker.start()
+        before = 0
+        for how in ends:
+            # The clients have gone on since the last time.
+            while (now := int.from_bytes(remote.get(shared, 8), "little")) < before + len(workers):
+                self.assertTrue(results.empty(), results)
+                time.sleep(0.01)
+            before = now
+            time.sleep(chance.random() * 0.1)
+            self.kill(how)
+            said = self.start("--shm", str(self.folder / "rings"), *words)
+            self.assertTrue(any("took over" in line for line in said), said)
+        stop.set()
+        outcomes = [results.get(timeout=60) for _ in workers]
+        for worker in workers:
+            worker.join()
+        self.assertEqual([error for _, error, *_ in outcomes if error], [])
+        found = sorted(value for _, _, values, _, _ in outcomes for value in values)
+        self.assertEqual(found, list(range(len(found))), "an addition was executed twice, or not at all")
+        self.assertEqual(remote.add(shared), len(found))
+        self.assertEqual(int.from_bytes(remote.get(shared + 8, 8), "little"), sum(holds for _, _, _, holds, _ in outcomes),
+                         "two held the lock at once")
+        address = ctypes.c_uint64()
+        size = ctypes.c_uint64()
+        remote.lookup(b"shared", ctypes.byref(address), ctypes.byref(size))
+        self.assertEqual((address.value, size.value), (shared, PAGE))
+        status = self.status()
+        self.assertEqual((status["boot"], status["regions"]), (boot, 1))
+        print(f"# seed {seed}: {len(ends)} ends, {len(found)} additions, the longest "
+              f"{max(longest for *_, longest in outcomes):.2f} s", flush=True)
+        remote.free(shared)
+        remote.end()
+
+    def test_killed_node_loses_nothing(self):
+        seed = int(os.environ.get("REMORA_STORE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+        with self.subTest(replay=f"REMORA_STORE_SEED={seed}"):
+            self.load_through([signal.SIGKILL] * KILLS, seed)
+
+    def test_killed_node_of_threads_loses_nothing(self):
+        seed = int(os.environ.get("REMORA_STORE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+        with self.subTest(replay=f"REMORA_STORE_SEED={seed}"):
+            self.load_through([signal.SIGKILL] * (KILLS // 2), seed, "--threads", "3")
+
+    def test_restarted_node_loses_nothing(self):
+        self.load_through([signal.SIGTERM] * 2, 1)
+
+    def test_a_store_of_another_size_is_not_taken_over(self):
+        self.start()
+        boot = self.status()["boot"]
+        remote = Handle(self.target)
+        address = remote.alloc_at(PAGE)
+        remote.put(address, b"data")
+        self.kill()
+        said = self.start(memory=["--memory", "16M"])
+        self.assertIn("remora-node: warning: the store isn't taken over, and its memory is lost: it had another size, or was never "
+                      "complete: is --memory as before?", said)
+        self.assertNotEqual(self.status()["boot"], boot)
+        self.assertEqual(self.status()["regions"], 0)
+        self.assertFalse(any("took over" in line for line in said), said)
+        with self.assertRaises(OSError) as lost:
+            remote.get(address, 4)
+        self.assertEqual(lost.exception.errno, errno.ESTALE)
+
+    def test_other_options_are_refused_in_one_line(self):
+        self.start()
+        self.kill()
+        said = self.start("--sessions", "1000", "--pool", "32")
+        self.assertEqual([line for line in said if "store" in line],
+                         ["remora-node: warning: the store isn't taken over, and its memory is lost: it was made with other sizes: "
+                          "--memory, --page, --pool, --spaces, --sessions or --regions"])
+
+    def test_another_key_is_refused_and_the_store_stays(self):
+        self.start()
+        boot = self.status()["boot"]
+        self.kill()
+        self.key.write_text(KEY[::-1] + "\n")
+        done = subprocess.run([*NODE, *MEMORY, "--port", str(self.port), "--space", f"1={self.key}", "--store", self.folder],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("space 1 has another key", done.stderr)
+        self.key.write_text(KEY + "\n")
+        self.start()
+        self.assertEqual(self.status()["boot"], boot)
+
+    def test_the_operator_ends_it_for_good(self):
+        said = self.start()
+        self.assertEqual([line for line in said if "store" in line], [])
+        boot = self.status()["boot"]
+        self.assertTrue((self.folder / "remora-node.store").stat().st_size)
+        self.assertEqual(self.ask(verb="stop"), {"ok": True})
+        self.node.communicate()
+        self.assertFalse((self.folder / "remora-node.store").exists())
+        self.start()
+        self.assertNotEqual(self.status()["boot"], boot)
+
+    def test_spaces_of_the_operator_stay(self):
+        self.start()
+        self.assertEqual(self.ask(verb="space add", space=7, key=KEY[::-1], quota_bytes=4 * PAGE), {"ok": True})
+        spaces = self.ask(verb="space list")
+        self.kill()
+        self.start()
+        self.assertEqual(self.ask(verb="space list"), spaces)
+
+    def test_one_process_has_it(self):
+        self.start()
+        done = subprocess.run([*NODE, *MEMORY, "--port", "0", "--store", self.folder], capture_output=True, text=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is the store of another process", done.stderr)
+
+    def test_systemd_keeps_it(self):
+        """Its part of sd_notify(3) and sd_listen_fds(3), by this test."""
+        with contextlib.ExitStack() as stack:
+            heard = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            heard.bind(str(self.folder / "notify"))
+            notify = {"NOTIFY_SOCKET": str(self.folder / "notify")}
+            self.start(store="systemd", env={**os.environ, **notify})
+            text, descriptors, _, _ = socket.recv_fds(heard, 4096, 4)
+            self.assertEqual(text, b"FDSTORE=1\nFDNAME=remora-node-store")
+            boot = self.status()["boot"]
+            remote = Handle(self.target)
+            address = remote.alloc_at(PAGE)
+            remote.put(address, b"data")
+            self.kill()
+            # As the first descriptor of a process that knows its own number.
+            passed = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": "remora-node-store"}
+            program = self.folder / "start"
+            program.write_text(f"#!/bin/sh\nexec 3<>/proc/self/fd/{descriptors[0]}\nLISTEN_PID=$$ exec {NODE[0]} \"$@\"\n")
+            program.chmod(0o700)
+            nodes = list(NODE)
+            try:
+                NODE[0] = program
+                self.start(store="systemd", env={**os.environ, **notify, **passed}, pass_fds=descriptors)
+            finally:
+                NODE[:] = nodes
+            self.assertEqual(self.status()["boot"], boot)
+            self.assertEqual(remote.get(address, 4), b"data")
+            remote.end()
+            for each in descriptors:
+                os.close(each)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1].isdigit():
+        os.environ["REMORA_STORE_SEED"] = sys.argv[1]
+        KILLS = int(sys.argv[2])
+        del sys.argv[1:]
+    unittest.main(verbosity=2)
