@@ -304,8 +304,7 @@ Host::Entered Host::enter(rmem_job& job, const rmem_peer& peer, std::uint64_t no
                           const rmem_node_call& under_way) {
     if (!rmem_job_is_current(&job, core_))
         return Entered::space_gone;
-    if (!rmem_node_call_enter(core_, &under_way, &job.call, now_ns, &job.head, &peer,
-                              &job.payload))
+    if (!rmem_node_call_enter(core_, &under_way, &job.call, now_ns, &job.head, &peer, &job.payload))
         return Entered::must_wait;
     while (step(job.call)) {
     }

@@ -7,7 +7,8 @@
  *   OPEN CLOSE ALLOC FREE ...   call(): call lock { slow lock, slot lock { a step } ... }
  *   zeroing                     take_dirty() -> a grace period -> clean()
  *
- * With a Store the state and the pages outlive the process, and each change is bracketed by a Change.
+ * With a Store the state and the pages outlive the process, and each change is bracketed by a
+ * Change.
  *
  * Requests that found a page before it was given back can still read it: between take_dirty() and
  * clean() the caller waits until they have ended.

@@ -31,8 +31,7 @@ std::uint64_t Store::bytes() const {
 
 void Store::renew(std::uint64_t bytes, const char* option) {
     const auto size = static_cast<off_t>(bytes);
-    if (ftruncate(fd_.get(), 0) || ftruncate(fd_.get(), size) ||
-        fallocate(fd_.get(), 0, 0, size))
+    if (ftruncate(fd_.get(), 0) || ftruncate(fd_.get(), size) || fallocate(fd_.get(), 0, 0, size))
         throw Failure(errno, "no {} for the store: {}: lower {}, or raise the file system's limit",
                       size_text(bytes), std::strerror(errno), option);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A file in memory that outlives the process, for the state of core/rmem/node/store.h and the pages.
+ * A file in memory that outlives the process, for the state of core/rmem/node/store.h and the
+ * pages.
  *
  *      0                     state_bytes, a multiple of 2 MiB
  *      | struct rmem_store, state | pages ... |

@@ -158,8 +158,7 @@ struct Node {
     static const rmem_execute_ops ops;
     void refill() const {
         bool used;
-        for (std::uint32_t page;
-             (page = rmem_node_scrub_next(core(), &used)) != RMEM_PAGE_NONE;) {
+        for (std::uint32_t page; (page = rmem_node_scrub_next(core(), &used)) != RMEM_PAGE_NONE;) {
             if (used)
                 std::memset(memory.page(page), 0, page_bytes);
             rmem_node_scrub_done(core(), page);
@@ -356,9 +355,9 @@ struct Judge {
 std::uint64_t integer(const rmem_node* core, const Memory& memory, std::uint64_t addr) {
     rmem_entry entry;
     const u32 pte = rmem_table_find(&core->table, 0, addr >> RMEM_PAGE_SHIFT_MIN, &entry);
-    return pte & RMEM_PTE_BACKED ? base_load_le64(memory.page(pte & RMEM_PTE_PAGE) +
-                                                  addr % page_bytes)
-                                 : 0;
+    return pte & RMEM_PTE_BACKED
+               ? base_load_le64(memory.page(pte & RMEM_PTE_PAGE) + addr % page_bytes)
+               : 0;
 }
 
 // The byte that the range has from end to end, or -1.
@@ -393,8 +392,8 @@ void check_tables(const Node& node, Judge& judge) {
                     "a region's addresses can be given out again");
         for (std::uint64_t page = 0; page < region->pages; page++) {
             rmem_entry entry;
-            const u32 pte = rmem_table_find(&core->table, region->space_index, region->vpn + page,
-                                            &entry);
+            const u32 pte =
+                rmem_table_find(&core->table, region->space_index, region->vpn + page, &entry);
             judge.check(pte, "a region's page isn't in the table");
             backed += pte & RMEM_PTE_BACKED ? 1 : 0;
         }
@@ -484,7 +483,9 @@ std::uint32_t regions_of(const Node& node) {
     return node.core()->alloc.in_use;
 }
 
-const Client& client_a(const World& w) { return w.a; }
+const Client& client_a(const World& w) {
+    return w.a;
+}
 
 std::vector<Operation> operations() {
     std::vector<Operation> all;
@@ -570,33 +571,33 @@ std::vector<Operation> operations() {
                        judge.check(rmem_session_owes(session), "a region that nobody undoes");
                    }});
     all.push_back({"free", [](World& w) { return w.a.free(w.region, 3 * page_bytes); }, client_a,
-                   nullptr, [](World& w, Node& node, const Message&, Judge& judge) {
+                   nullptr,
+                   [](World& w, Node& node, const Message&, Judge& judge) {
                        judge.check(node.answer.reply.status == RMEM_OK, "a free is refused");
                        judge.check(!regions_of(node), "the region is there");
                        rmem_node_call call;
                        judge.check(send(node, w.b, w.b.write(w.region, 1, 1), &call) == RMEM_FAULT,
                                    "freed memory can be written");
                    }});
-    all.push_back({"publish",
-                   [](World& w) { return w.a.name_of(RMEM_PUBLISH, w.region, 'y'); }, client_a,
-                   nullptr, [](World& w, Node& node, const Message&, Judge& judge) {
-                       judge.check(node.answer.reply.status == RMEM_OK, "a publish is refused");
-                       rmem_node_call call;
-                       judge.check(send(node, w.b, w.b.name_of(RMEM_LOOKUP, 0, 'y'), &call) ==
-                                       RMEM_OK,
-                                   "a published name isn't there");
-                       judge.check(send(node, w.b, w.b.name_of(RMEM_LOOKUP, 0, 'x'), &call) ==
-                                       RMEM_OK,
-                                   "another name isn't there");
-                   }});
-    all.push_back({"withdraw", [](World& w) { return w.a.name_of(RMEM_PUBLISH, 0, 'x'); }, client_a,
-                   nullptr, [](World& w, Node& node, const Message&, Judge& judge) {
-                       judge.check(node.answer.reply.status == RMEM_OK, "a withdrawal is refused");
-                       rmem_node_call call;
-                       judge.check(send(node, w.b, w.b.name_of(RMEM_LOOKUP, 0, 'x'), &call) ==
-                                       RMEM_NO_NAME,
-                                   "a withdrawn name is there");
-                   }});
+    all.push_back(
+        {"publish", [](World& w) { return w.a.name_of(RMEM_PUBLISH, w.region, 'y'); }, client_a,
+         nullptr,
+         [](World& w, Node& node, const Message&, Judge& judge) {
+             judge.check(node.answer.reply.status == RMEM_OK, "a publish is refused");
+             rmem_node_call call;
+             judge.check(send(node, w.b, w.b.name_of(RMEM_LOOKUP, 0, 'y'), &call) == RMEM_OK,
+                         "a published name isn't there");
+             judge.check(send(node, w.b, w.b.name_of(RMEM_LOOKUP, 0, 'x'), &call) == RMEM_OK,
+                         "another name isn't there");
+         }});
+    all.push_back(
+        {"withdraw", [](World& w) { return w.a.name_of(RMEM_PUBLISH, 0, 'x'); }, client_a, nullptr,
+         [](World& w, Node& node, const Message&, Judge& judge) {
+             judge.check(node.answer.reply.status == RMEM_OK, "a withdrawal is refused");
+             rmem_node_call call;
+             judge.check(send(node, w.b, w.b.name_of(RMEM_LOOKUP, 0, 'x'), &call) == RMEM_NO_NAME,
+                         "a withdrawn name is there");
+         }});
     all.push_back({"open", [](World& w) { return w.c.open(77); },
                    [](const World& w) -> const Client& { return w.c; }, nullptr,
                    [](World& w, Node& node, const Message&, Judge& judge) {
@@ -621,7 +622,8 @@ std::vector<Operation> operations() {
                                    "a renewed session forgot its ids");
                    }});
     all.push_back({"close", [](World& w) { return w.a.message(RMEM_CLOSE, 0, 0); }, client_a,
-                   nullptr, [](World&, Node& node, const Message&, Judge& judge) {
+                   nullptr,
+                   [](World&, Node& node, const Message&, Judge& judge) {
                        judge.check(node.answer.reply.status == RMEM_NO_SESSION, "not closed");
                        judge.check(!regions_of(node), "an alloc of nobody isn't undone");
                        judge.check(node.core()->sessions.in_use == 1, "sessions miscounted");
@@ -632,7 +634,8 @@ std::vector<Operation> operations() {
                        m.head.session = 0;
                        return m;
                    },
-                   client_a, nullptr, [](World&, Node& node, const Message&, Judge& judge) {
+                   client_a, nullptr,
+                   [](World&, Node& node, const Message&, Judge& judge) {
                        judge.check(node.answer.reply.status == RMEM_OK, "an open is refused");
                        judge.check(!regions_of(node), "an alloc of nobody isn't undone");
                        judge.check(node.core()->sessions.in_use == 2, "sessions miscounted");
@@ -671,6 +674,29 @@ std::string judge_state(const Operation& operation, const World& before, const M
     return judge.fault;
 }
 
+void cut_recovery(const Operation& operation, const World& world, const Message& message,
+                  const Memory& at, Result& result) {
+    Node node{at};
+    node.now_ns = 2;
+    Memory start;
+    auto judge_all = [&] {
+        for (std::size_t n = 0; n < trace.count && result.fault.empty(); n++) {
+            start.restore(trace.at(n));
+            result.recoveries++;
+            result.fault = judge_state(operation, world, message, start);
+        }
+    };
+    start.copy(at);
+    const rmem_node_config c = config();
+    run_in_steps(at, 4096, [&] { rmem_store_take(node.store(), &c, node.now_ns); });
+    judge_all();
+    node.refill();
+    start.copy(at);
+    node.payload = node.store()->redo.payload;
+    run_in_steps(at, 4096, [&] { rmem_store_redo(node.store(), &Node::ops, &node, node.now_ns); });
+    judge_all();
+}
+
 Result cut(const Operation& operation, Mutation mutation, bool in_recovery) {
     Result result;
     World world;
@@ -684,9 +710,8 @@ Result cut(const Operation& operation, Mutation mutation, bool in_recovery) {
     const Client& sender = operation.sender(world);
     run_in_steps(world.memory, 4096, [&] { send(node, sender, message, &call); });
     const std::size_t states = trace.count;
-    std::vector<std::uint8_t> snapshots(trace.snapshots.begin(),
-                                        trace.snapshots.begin() +
-                                            std::ptrdiff_t(states * snapshot_bytes));
+    std::vector<std::uint8_t> snapshots(
+        trace.snapshots.begin(), trace.snapshots.begin() + std::ptrdiff_t(states * snapshot_bytes));
     Memory at;
     for (std::size_t n = 0; n < states && result.fault.empty(); n++) {
         at.copy(base);
@@ -695,23 +720,8 @@ Result cut(const Operation& operation, Mutation mutation, bool in_recovery) {
             at.store()->work.kind = RMEM_WORK_NONE;
         result.states++;
         result.fault = judge_state(operation, world, message, at);
-        const rmem_store* store = at.store();
-        const bool armed = store->work.kind || store->undo.armed || store->redo.stage;
-        if (!in_recovery || !armed || n % 8)
-            continue;
-        Node again{at};
-        again.now_ns = 2;
-        Memory start;
-        start.copy(at);
-        run_in_steps(at, 4096, [&] {
-            const rmem_node_config c = config();
-            rmem_store_take(again.store(), &c, again.now_ns);
-        });
-        for (std::size_t i = 0; i < trace.count && result.fault.empty(); i++) {
-            start.restore(trace.at(i));
-            result.recoveries++;
-            result.fault = judge_state(operation, world, message, start);
-        }
+        if (in_recovery && n % 4 == 1)
+            cut_recovery(operation, world, message, at, result);
     }
     return result;
 }
@@ -732,8 +742,8 @@ int run(bool large) {
         for (const Operation& operation : operations()) {
             const Result result = cut(operation, static_cast<Mutation>(left_out), false);
             if (!result.fault.empty())
-                missed += std::string(missed.empty() ? "" : "; ") + operation.name + ": " +
-                          result.fault;
+                missed +=
+                    std::string(missed.empty() ? "" : "; ") + operation.name + ": " + result.fault;
         }
         std::printf("# as wanted: %s\n", missed.c_str());
         report.result(!missed.empty(), std::string("wrong: ") + mutation_names[left_out]);

@@ -143,7 +143,7 @@ void Calls::load(const std::string& file, std::uint32_t space, std::uint32_t bud
     auto* ops = static_cast<const rmem_offload_ops*>(dlsym(handle.get(), "rmem_offload"));
     if (!ops)
         throw Failure("{} is no offload: it has no symbol rmem_offload", file);
-    host_.lapse(); // it holds no calls
+    host_.lapse(); // for a store can't hold calls
     rmem_run& core = table().core;
     space_gone();
     Links opened;

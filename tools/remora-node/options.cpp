@@ -48,8 +48,9 @@ void declare(CLI::App& program, Texts& texts, Options& options) {
         ->allow_extra_args(false);
     program.add_option("--memory-file", texts.memory_file,
                        "ID=FILE[,size=SIZE]: persistent memory of a space, for offloads");
-    program.add_option("--store", options.store,
-                       "FOLDER of a tmpfs, or systemd: memory and sessions outlive the daemon there");
+    program.add_option(
+        "--store", options.store,
+        "FOLDER of a tmpfs, or systemd: memory and sessions outlive the daemon there");
     program.add_option("--spin-us", texts.spin,
                        "Microseconds a thread looks for requests before it sleeps; default 0, "
                        "for rings 50");

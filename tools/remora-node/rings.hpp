@@ -162,7 +162,7 @@ private:
 
     const unsigned rings_max_;
     std::atomic<unsigned> rings_ = 0;
-    // Of the last pair: peers of a store were named by another process.
+    // Number of the last pair. A store's sessions are of peers that another process numbered.
     std::uint64_t serial_ = std::uint64_t{random_value<std::uint32_t>()} << 32;
     PointerBuffer pointers_;
     Descriptor closed_fd_;

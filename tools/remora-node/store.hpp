@@ -7,8 +7,8 @@
 
 namespace remora::daemon {
 
-// The value of --store: a folder, or systemd's store of descriptors, whose service manager has what
-// the process before stored there, or gets it now. Throws Failure.
+// where: the value of --store. A folder, or systemd: then the descriptor is the one that the
+// process before gave to it, or it gets a new one. Throws Failure.
 inline constexpr char store_of_systemd[] = "systemd";
 node::Store open_store(const std::string& where);
 // After its end: systemd forgets it.
