@@ -5,9 +5,11 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "support/failure.hpp"
@@ -19,6 +21,13 @@ Store::Store(const std::string& folder) : path_(folder + "/remora-node.store") {
     fd_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd_)
         throw Failure("can't open the store {}: {}", path_, std::strerror(errno));
+    // A disk's file outlives a reboot, after which some of its pages can be older than others.
+    struct statfs status {};
+    if (fstatfs(fd_.get(), &status) ||
+        (status.f_type != TMPFS_MAGIC && status.f_type != HUGETLBFS_MAGIC)) {
+        unlink(path_.c_str());
+        throw Failure("{} is on a disk: name a folder of a tmpfs for the store", folder);
+    }
     if (flock(fd_.get(), LOCK_EX | LOCK_NB))
         throw Failure("{} is the store of another process: stop that one, or name another folder",
                       path_);

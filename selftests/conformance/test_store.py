@@ -324,6 +324,15 @@ class Store(unittest.TestCase):
         self.start()
         self.assertEqual(self.ask(verb="space list"), spaces)
 
+    def test_a_folder_on_a_disk_is_refused(self):
+        with tempfile.TemporaryDirectory(dir=ROOT / "out") as folder:
+            if subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True).stdout == "tmpfs\n":
+                self.skipTest("the tree is on a tmpfs")
+            done = subprocess.run([*NODE, *MEMORY, "--port", "0", "--store", folder], capture_output=True, text=True, timeout=60,
+                                  check=False)
+            self.assertEqual((done.returncode, os.listdir(folder)), (1, []))
+            self.assertIn(f"{folder} is on a disk: name a folder of a tmpfs for the store", done.stderr)
+
     def test_one_process_has_it(self):
         self.start()
         done = subprocess.run([*NODE, *MEMORY, "--port", "0", "--store", self.folder], capture_output=True, text=True, timeout=60,
