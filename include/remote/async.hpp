@@ -232,6 +232,15 @@ public:
     /* As remote_query() and remote_call(); the function and its buffers stay until the end. */
     auto query(remote_function& function) { return its().start(remote_op_query(&function, 0)); }
     auto call(remote_function& function) { return its().start(remote_op_call(&function, 0)); }
+    /* As remote_alloc(), and remote_free(). address is set once the operation has succeeded. */
+    auto alloc(std::uint64_t bytes, raddr_t& address, unsigned int permission = REMOTE_RW) {
+        return its().start(remote_op_alloc(0, bytes, permission, &address, 0));
+    }
+    auto free(raddr_t address) { return its().start(remote_op_free(address, 0)); }
+    /* As remote_lock(), with 1 as result if the previous holder was passed over, and
+     * remote_unlock(). The thread is the holder, so two coroutines exclude each other otherwise. */
+    auto lock(raddr_t lock) { return its().start(remote_op_lock(lock, 0)); }
+    auto unlock(raddr_t lock) { return its().start(remote_op_unlock(lock, 0)); }
     /* As release(), and then all that the node is executing. */
     auto fence() { return its().start(remote_op_fence(0)); }
     /* As remote_put(). The signal is copied. */

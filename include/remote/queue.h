@@ -73,6 +73,10 @@ enum remote_op_kind {
 	REMOTE_OP_LIST = 13,
 	REMOTE_OP_QUERY = 14,
 	REMOTE_OP_CALL = 15,
+	REMOTE_OP_ALLOC = 16,
+	REMOTE_OP_FREE = 17,
+	REMOTE_OP_LOCK = 18,
+	REMOTE_OP_UNLOCK = 19,
 };
 
 enum remote_op_flag {
@@ -103,25 +107,45 @@ enum remote_op_flag {
  * operations of the handle have ended; FENCE begins then. LIST finds the first region at address or
  * behind; its bytes are 0 if there is none. QUERY and CALL keep no order with other operations; a
  * program links them (REMOTE_OP_LINK).
+ *
+ * ALLOC, FREE, LOCK and UNLOCK take several messages, one after the other.
+ *
+ * ALLOC is remote_alloc(), or remote_alloc_at() if address isn't 0. Its result is 1 if the memory
+ * lies at another address than the wanted one. One that ends with an error leaves no memory
+ * allocated. If it is given up while its message is in flight, the library waits up to half a
+ * second for each of the two answers that undoing it takes. After that it ends the handle's session,
+ * with which the memory goes; other operations in flight can then end with -ECONNRESET. FREE is
+ * remote_free(), and takes its place in the order when it begins. By dev: both end the batch with
+ * -EOPNOTSUPP: the module has no such commands, and remote_alloc() can't be limited in time there.
+ *
+ * LOCK and UNLOCK are remote_lock() and remote_unlock(). The holder is the thread that submits
+ * LOCK; it also submits UNLOCK. -EDEADLK: the thread holds the lock, or another of its LOCKs is
+ * under way. Neither RELEASE, FENCE nor UNLOCK waits for a LOCK, nor does remote_close() for its
+ * turn. Operations linked behind a LOCK have their place in the order from when the lock is held.
+ * A LOCK that ends with -ETIMEDOUT or -ECANCELED leaves its place in the queue to the handle's next
+ * one, as remote_lock() does. So that the place isn't lost, the library waits up to half a second for
+ * the answer if it is just being drawn. Embedded, the submission itself waits for the lock.
  */
 struct remote_op {
 	uint32_t size; /* sizeof(struct remote_op) */
 	uint32_t kind; /* enum remote_op_kind */
 	uint64_t user_data;
 	uint64_t timeout_us; /* from submission; 0: only the handle's */
-	raddr_t address;     /* all but READV, WRITEV, LOOKUP, QUERY, CALL; COPY: destination */
+	/* all but READV, WRITEV, LOOKUP, QUERY, CALL; COPY: destination; ALLOC: wanted, or 0 */
+	raddr_t address;
 	raddr_t from;	     /* COPY: source */
 	/* READ, WRITE, PUT; PUBLISH, LOOKUP: name; LIST: struct remote_region; QUERY, CALL: */
 	/* struct remote_function */
 	void *buffer;
-	size_t bytes; /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS */
+	size_t bytes; /* READ, WRITE, PUT, COPY: at most 1 GiB; FETCH, CAS, ALLOC */
 	const struct remote_vec *pieces;    /* READV, WRITEV */
 	size_t count;			    /* READV, WRITEV: number of pieces */
 	const struct remote_signal *signal; /* PUT */
-	uint64_t *found;      /* FETCH, CAS: integer; LOOKUP: address, bytes; or NULL */
+	/* FETCH, CAS: integer; LOOKUP: address, bytes; or NULL. ALLOC: address */
+	uint64_t *found;
 	uint64_t value[2];    /* FETCH: operand; CAS: desired */
 	uint64_t expected[2]; /* CAS */
-	uint32_t change;      /* FETCH: enum remote_change */
+	uint32_t change;      /* FETCH: enum remote_change; ALLOC: permission */
 	uint32_t flags;	      /* enum remote_op_flag; remote_execute(): no LINK */
 };
 
@@ -320,6 +344,33 @@ REMOTE_OP_FUNCTION struct remote_op remote_op_release(uint64_t user_data)
 REMOTE_OP_FUNCTION struct remote_op remote_op_fence(uint64_t user_data)
 {
 	return remote_op_of(REMOTE_OP_FENCE, 0, NULL, 0, user_data);
+}
+
+/* wanted: an address, or 0. *address is set when the completion is taken. */
+REMOTE_OP_FUNCTION struct remote_op remote_op_alloc(raddr_t wanted, size_t bytes,
+						    unsigned int permission, raddr_t *address,
+						    uint64_t user_data)
+{
+	struct remote_op op = remote_op_of(REMOTE_OP_ALLOC, wanted, NULL, bytes, user_data);
+
+	op.change = permission;
+	op.found = address;
+	return op;
+}
+
+REMOTE_OP_FUNCTION struct remote_op remote_op_free(raddr_t address, uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_FREE, address, NULL, 0, user_data);
+}
+
+REMOTE_OP_FUNCTION struct remote_op remote_op_lock(raddr_t lock, uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_LOCK, lock, NULL, 0, user_data);
+}
+
+REMOTE_OP_FUNCTION struct remote_op remote_op_unlock(raddr_t lock, uint64_t user_data)
+{
+	return remote_op_of(REMOTE_OP_UNLOCK, lock, NULL, 0, user_data);
 }
 
 /* Clio's name; remote.h says why a program MAY leave it out. */

@@ -371,7 +371,8 @@ int remote_write(remote_t *r, raddr_t address, const void *buffer, size_t bytes)
 int remote_copy(remote_t *r, raddr_t to, raddr_t from, size_t bytes);
 
 /*
- * Waits until all earlier operations of the handle have ended, with or without success. A client
+ * Waits until all earlier operations of the handle have ended, with or without success, but not
+ * until a lock is taken (REMOTE_OP_LOCK). A client
  * that sees this thread's next operation then sees the earlier ones, too (release consistency).
  * Concurrent calls return in the order in which they started.
  */

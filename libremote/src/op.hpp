@@ -35,6 +35,7 @@ enum : std::uint8_t {
     reads = 1 << 1,   // changes nothing, so it keeps no order with others that don't
     name = 1 << 2,    // has a name; alone in its call
     barrier = 1 << 3, // begins when all earlier operations of the handle have ended
+    silent = 1 << 4,  // takes no message: ends when it can begin
 };
 } // namespace trait
 
@@ -44,7 +45,7 @@ enum : std::uint8_t {
 // clang-format off
 #define REMORA_KINDS(ROW) \
     /*  kind     traits                       counted              wire          device */ \
-    ROW(none,    trait::none,                 REMOTE_KIND_OTHER,   0,            0) \
+    ROW(none,    trait::silent,               REMOTE_KIND_OTHER,   0,            0) \
     ROW(read,    trait::bytes | trait::reads, REMOTE_KIND_READ,    RMEM_READ,    RMEM_IO_READ) \
     ROW(write,   trait::bytes,                REMOTE_KIND_WRITE,   RMEM_WRITE,   RMEM_IO_WRITE) \
     ROW(readv,   trait::reads,                REMOTE_KIND_READ,    RMEM_READV,   RMEM_IO_READV) \
@@ -58,7 +59,7 @@ enum : std::uint8_t {
     ROW(free,    trait::none,                 REMOTE_KIND_OTHER,   RMEM_FREE,    0) \
     ROW(publish, trait::name,                 REMOTE_KIND_OTHER,   RMEM_PUBLISH, RMEM_IO_PUBLISH) \
     ROW(lookup,  trait::name,                 REMOTE_KIND_OTHER,   RMEM_LOOKUP,  RMEM_IO_LOOKUP) \
-    ROW(release, trait::barrier,              REMOTE_KIND_OTHER,   0,            0) \
+    ROW(release, trait::barrier | trait::silent, REMOTE_KIND_OTHER,   0,            0) \
     ROW(list,    trait::name,                 REMOTE_KIND_OTHER,   RMEM_LIST,    RMEM_IO_LIST) \
     ROW(query,   trait::none,                 REMOTE_KIND_OTHER,   RMEM_QUERY,   0) \
     ROW(call,    trait::none,                 REMOTE_KIND_OTHER,   RMEM_CALL,    0)
@@ -109,6 +110,20 @@ protected:
     ~Listener() = default;
 };
 
+// The messages of an op that takes several, one after the other: an allocation, a lock. The op
+// begins as one of a silent kind. Its backend calls next() when that has ended, and when each
+// message has, under its lock if it has one.
+class Steps {
+public:
+    virtual ~Steps() = default;
+    // error: of the message that has ended. True: the op is set to the next message, which goes at
+    // op.begins_at. False: the op has ended with error.
+    virtual bool next(Op& op, int& error) noexcept = 0;
+    // The op has ended with success. Stores the value found, unless found is NULL. Returns
+    // the result of the operation's function.
+    virtual int hand_over(std::uint64_t* found) = 0;
+};
+
 // An element of a ring, whose head is in no op.
 struct Link {
     Link* prev = this;
@@ -146,7 +161,6 @@ struct alignas(8) RangeRoom {
 
 struct Op {
     Kind kind = Kind::none;
-    bool undoes = false;          // free: of a region that nobody knows of
     std::uint32_t permission = 0; // alloc
     std::uint32_t bytes = 0;
     std::uint64_t address = 0;
@@ -156,7 +170,7 @@ struct Op {
         Change change{};      // integer
         remote_signal signal; // put
         std::uint64_t source; // copy: first byte
-        Region region;        // free; alloc: wanted, then got; lookup: found
+        Region region;        // free; alloc: wanted bytes, then got; lookup: found
         remote_region* to;    // list: destination of the region found
         remote_function* run; // query, call; its arguments are the op's data
     };
@@ -169,9 +183,19 @@ struct Op {
     RangeRoom* range_room = nullptr; // for as many as ranges
     int refused = 0;                 // the first error of ranges sent one by one
     bool is_unordered = false;       // compared with no other
-    Op* next = nullptr;              // of a list of ops that can begin, or can't yet
+    bool is_aside = false;           // no barrier waits for it; alone in its call, and unordered
+    Steps* steps = nullptr;          // NULL: one message, or many ranges
+    Clock::time_point begins_at{};   // of a step: not before; {}: at once
+    // The answer to the message in flight matters even if the call is given up: it is waited for a
+    // while (queued.cpp).
+    bool settles = false;
+    // client.cpp's, of an alloc
+    std::uint8_t stage = 0, tries = 0;
+    std::uint64_t alloc_id = 0; // of its answer
+    Op* next = nullptr;         // of a list of ops that can begin, or can't yet
     // order.hpp's
     Link all, near, near_second;
+    Link paused;                                   // queued.hpp's, until begins_at
     std::uint64_t from = 0, end = 0;               // range of bytes,
     std::uint64_t second_from = 0, second_end = 0; // and of a PUT's integer, or a COPY's source
     std::uint64_t number = 0;
@@ -203,20 +227,27 @@ struct Call {
     // For the backend, while ops are left.
     std::span<Op> ops;
     Link timed;                               // of those with a limit
-    int given_up = 0;                         // errno for the remaining ops after cancel or timeout
+    std::atomic<int> given_up{0};             // errno for the remaining ops after cancel or timeout
     Call* then = nullptr;                     // begins when this one has succeeded,
     Call* after = nullptr;                    // which is this, while neither has ended
+    bool is_outside = false;                  // behind one that is aside: not in the order yet
     Call* next_left = nullptr;                // left_calls.hpp's
     mutable struct Waiter* waiters = nullptr; // queued.hpp's: threads that sleep until it has ended
 
     // Number of ops for a call of this size.
     void begin(std::size_t count, Clock::time_point ends_at = never) {
         result = 0;
-        given_up = 0;
+        given_up.store(0, std::memory_order_relaxed);
         then = after = nullptr;
+        is_outside = false;
         limit = ends_at;
         ops = {};
         left.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
+    }
+    // How the call's ops end that were given up, or else with error.
+    int error_of_end(int error) const {
+        const int early = given_up;
+        return early ? early : error;
     }
     bool ended() const { return left.load(std::memory_order_acquire) == 0; }
     // The call can be gone after its last one, unless it has a listener.
@@ -234,7 +265,7 @@ inline bool has_succeeded(const Op& op, int error) {
     const Change& change = op.change;
     if (error || op.call->result)
         return false;
-    return op.kind != Kind::integer || change.what != Change::cas ||
+    return op.steps || op.kind != Kind::integer || change.what != Change::cas ||
            (change.found[0] == change.compare[0] && change.found[1] == change.compare[1]);
 }
 

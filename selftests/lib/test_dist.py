@@ -319,12 +319,12 @@ class Dist(unittest.TestCase):
                     self.assertIn("Never changes its size.", text, name)
         self.assertGreater(len(found), 5)
 
-    def test_version_map_lists_at_most_60_symbols_one_by_one(self):
+    def test_version_map_lists_at_most_64_symbols_one_by_one(self):
         text = re.sub(r"/\*.*?\*/", "", (ROOT / "libremote/libremote.map").read_text(), flags=re.S)
         listed = re.search(r"global:(.*?)local:", text, flags=re.S)[1].replace(";", " ").split()
         self.assertEqual(sorted(listed), sorted(declared("remote_")))
         self.assertEqual([name for name in listed if not name.startswith("remote_")], [])
-        self.assertLessEqual(len(listed), 60)
+        self.assertLessEqual(len(listed), 64)
 
     def test_a_program_uses_rsocket_too(self):
         """Both libraries' headers in one file, both linked: their rread() and rpoll() are rdma-core's."""

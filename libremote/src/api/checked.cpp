@@ -159,7 +159,27 @@ int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes) {
     return bytes && to + bytes >= to && from + bytes >= from && distance >= bytes ? 0 : -EINVAL;
 }
 
+int check_lock(const remote_t* r, raddr_t lock) {
+    const int error = check(r);
+    return error || (lock && lock % 8 == 0) ? error : -EINVAL;
+}
+
+int check_alloc(const remote_t* r, raddr_t wanted, std::uint64_t bytes, unsigned permission) {
+    if (int error = check(r))
+        return error;
+    const unsigned access = permission & REMOTE_RW;
+    const unsigned flags = wanted ? REMOTE_OWN_PAGES | REMOTE_ANYWHERE : int{REMOTE_OWN_PAGES};
+    const bool is_access = access == REMOTE_READ || access == REMOTE_RW;
+    return bytes && is_access && !(permission & ~(access | flags)) ? 0 : -EINVAL;
+}
+
 namespace {
+
+// Allocation and freeing as operations.
+int check_memory(const remote_t* r) {
+    const int error = check(r);
+    return error || handle_of(r)->epoch()->backend->can_allocate() ? error : -EOPNOTSUPP;
+}
 
 int check_name(const remote_t* r, const char* name) {
     if (int error = check(r))
@@ -255,6 +275,14 @@ int check_op(const remote_t* r, const remote_op& op) {
     case Args::run:
         return check_run(r, static_cast<const remote_function*>(op.buffer),
                          op.kind == REMOTE_OP_QUERY);
+    case Args::alloc:
+        if (int error = check_memory(r))
+            return error;
+        return op.found ? check_alloc(r, op.address, op.bytes, op.change) : -EINVAL;
+    case Args::free:
+        return check_memory(r);
+    case Args::lock:
+        return check_lock(r, op.address);
     case Args::invalid:
         break;
     }

@@ -36,6 +36,10 @@ int check_integer(const remote_t* r, raddr_t address, std::size_t bytes);
 int check_cas(const remote_t* r, raddr_t address, std::size_t bytes);
 // Two ranges that don't overlap.
 int check_copy(const remote_t* r, raddr_t to, raddr_t from, std::size_t bytes);
+// A lock's address.
+int check_lock(const remote_t* r, raddr_t lock);
+// permission, with flags, of memory to allocate at wanted, 0: anywhere.
+int check_alloc(const remote_t* r, raddr_t wanted, std::uint64_t bytes, unsigned permission);
 // An operation's arguments, flags and kind.
 int check_op(const remote_t* r, const remote_op& op);
 

@@ -17,16 +17,19 @@
 
 #include "src/api/heap.hpp"
 #include "src/backend/backend.hpp"
+#include "src/backend/build.hpp"
 #include "src/sync/lock.hpp"
 
 namespace remora::lib {
 
-struct Epoch {
+struct Epoch final : StepsMaker {
     explicit Epoch(std::unique_ptr<Backend> opened) : backend(std::move(opened)) {}
 
     std::unique_ptr<Backend> backend;
     Heap heap{*backend};
     Locks locks{*backend};
+
+    std::unique_ptr<Steps> steps_of(const remote_op& op) override;
 };
 
 using EpochRef = std::shared_ptr<Epoch>;

@@ -122,7 +122,7 @@ int Handle::execute(const remote_op& op, Clock::time_point limit) {
     EpochRef now = epoch();
     Call call;
     Built built;
-    built.make(op, *now->backend, call,
+    built.make(op, *now->backend, *now, call,
                std::min(limit, op.timeout_us ? from_now(op.timeout_us) : never));
     now->backend->start(call.ops);
     now->backend->wait(call, never);

@@ -17,20 +17,41 @@ std::uint64_t slot_bytes(std::uint64_t bytes) {
 
 } // namespace
 
+// 0: pages of its own.
+unsigned Heap::slot_shift(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted) const {
+    if (wanted || permission != REMOTE_RW || bytes > backend_.page_bytes() / 4)
+        return 0;
+    return static_cast<unsigned>(std::countr_zero(slot_bytes(bytes)));
+}
+
 int Heap::alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address) {
-    if (wanted || permission != REMOTE_RW || bytes > backend_.page_bytes() / 4) // or own pages
-        return alloc_region(bytes, permission, wanted, address);
-    return alloc_slot(static_cast<unsigned>(std::countr_zero(slot_bytes(bytes))), address);
+    const unsigned shift = slot_shift(bytes, permission, wanted);
+    if (shift && take_slot_of(shift, address))
+        return 0;
+    Note note = prepare(shift);
+    Region range{};
+    if (int error = backend_.alloc(shift ? 1 : bytes, permission, wanted, range))
+        return error;
+    if (shift)
+        return add_slab(std::move(note), shift, range, address);
+    address = range.address;
+    const int error = add_region(std::move(note), range);
+    return error ? error : wanted && range.address != wanted;
+}
+
+// is_slot: does the address lie in a slab? -ESTALE: the memory is lost.
+int Heap::begin_free(raddr_t address, bool& is_slot) {
+    std::lock_guard lock(mutex_);
+    if (backend_.is_lost())
+        return -ESTALE;
+    is_slot = slab_of(address) != slabs_.end();
+    return 0;
 }
 
 int Heap::free(raddr_t address, std::uint64_t& bytes) {
-    bool is_slot;
-    {
-        std::lock_guard lock(mutex_);
-        if (backend_.is_lost())
-            return -ESTALE;
-        is_slot = slab_of(address) != slabs_.end();
-    }
+    bool is_slot = false;
+    if (int error = begin_free(address, is_slot))
+        return error;
     return is_slot ? free_slot(address, bytes) : free_region(address, bytes);
 }
 
@@ -52,37 +73,42 @@ bool Heap::is_small(raddr_t address) {
 
 // ---- regions ----
 
-int Heap::alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
-                       raddr_t& address) {
-    // Before the node allocates: without memory to note the region it would be nobody's.
-    std::map<raddr_t, Allocation> made{{0, {}}};
-    Region range{};
-    if (int error = backend_.alloc(bytes, permission, wanted, range))
-        return error;
+// shift: of a slab's slots; 0: for a region.
+Heap::Note Heap::prepare(unsigned shift) const {
+    Note note;
+    if (!shift) {
+        note.region.emplace(0, Allocation{});
+        return note;
+    }
+    std::vector<Slot> slots(backend_.page_bytes() >> shift, Slot::free);
+    note.slab.emplace(0, Slab{{}, shift, std::move(slots)});
+    note.room.insert(0);
+    return note;
+}
+
+int Heap::add_region(Note note, const Region& range) {
     std::lock_guard lock(mutex_);
     if (backend_.is_lost())
         return -ESTALE; // remote_lost() would not report it
-    auto region = made.extract(made.begin());
+    auto region = note.region.extract(note.region.begin());
     region.key() = range.address;
     region.mapped() = {range};
     regions_.erase(range.address); // only a node that can't be trusted gives it out twice
     regions_.insert(std::move(region));
-    address = range.address;
-    return wanted && range.address != wanted;
+    return 0;
 }
 
-int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
-    Region range;
-    {
-        std::lock_guard lock(mutex_);
-        auto region = regions_.find(address);
-        if (region == regions_.end() || region->second.freeing)
-            return -EFAULT;
-        region->second.freeing = true;
-        range = region->second.range;
-    }
-    bytes = range.bytes;
-    int error = backend_.dealloc(range);
+int Heap::begin_free_region(raddr_t address, Region& range) {
+    std::lock_guard lock(mutex_);
+    auto region = regions_.find(address);
+    if (region == regions_.end() || region->second.freeing)
+        return -EFAULT;
+    region->second.freeing = true;
+    range = region->second.range;
+    return 0;
+}
+
+int Heap::end_free_region(raddr_t address, int error) {
     std::lock_guard lock(mutex_);
     auto region = regions_.find(address);
     if (region == regions_.end())
@@ -93,6 +119,14 @@ int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
     else
         region->second.freeing = false;
     return error;
+}
+
+int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
+    Region range{};
+    if (int error = begin_free_region(address, range))
+        return error;
+    bytes = range.bytes;
+    return end_free_region(address, backend_.dealloc(range));
 }
 
 // A page of small allocations is in use until all are freed, so its own handle must free it. A
@@ -152,20 +186,13 @@ bool Heap::take_slot(unsigned shift, raddr_t& address) {
     return true;
 }
 
-int Heap::alloc_slot(unsigned shift, raddr_t& address) {
-    {
-        std::lock_guard lock(mutex_);
-        if (take_slot(shift, address))
-            return 0;
-    }
-    // As in alloc_region().
-    Slabs made;
-    std::vector<Slot> slots(backend_.page_bytes() >> shift, Slot::free);
-    made.emplace(0, Slab{{}, shift, std::move(slots)});
-    std::set<raddr_t> room{0};
-    Region range{};
-    if (int error = backend_.alloc(1, REMOTE_RW, 0, range))
-        return error;
+bool Heap::take_slot_of(unsigned shift, raddr_t& address) {
+    std::lock_guard lock(mutex_);
+    return take_slot(shift, address);
+}
+
+// Adds the page that the node gave out, and takes its first slot.
+int Heap::add_slab(Note note, unsigned shift, const Region& range, raddr_t& address) {
     std::lock_guard lock(mutex_);
     if (backend_.is_lost())
         return -ESTALE;
@@ -173,55 +200,186 @@ int Heap::alloc_slot(unsigned shift, raddr_t& address) {
     if (range.bytes != backend_.page_bytes() || range.address % range.bytes ||
         slabs_.contains(range.address))
         return -EIO;
-    auto slab = made.extract(made.begin());
+    auto slab = note.slab.extract(note.slab.begin());
     slab.key() = range.address;
     slab.mapped().range = range;
     slabs_.insert(std::move(slab));
-    auto has_room = room.extract(room.begin());
+    auto has_room = note.room.extract(note.room.begin());
     has_room.value() = range.address;
     with_room_[shift - shift_least].insert(std::move(has_room));
     take_slot(shift, address);
     return 0;
 }
 
-int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
-    {
-        std::lock_guard lock(mutex_);
-        auto slab = slab_of(address);
-        if (slab == slabs_.end())
-            return -EFAULT;
-        bytes = std::uint64_t{1} << slab->second.shift;
-        Slot& slot = slab->second.slots[(address - slab->first) >> slab->second.shift];
-        if ((address - slab->first) % bytes || slot != Slot::taken)
-            return -EFAULT;
-        slot = Slot::freeing;
-    }
-    int error = backend_.zero(address, static_cast<std::uint32_t>(bytes));
-    Region range{};
-    {
-        std::lock_guard lock(mutex_);
-        auto at = slab_of(address);
-        if (at == slabs_.end())
-            return error; // as in free_region()
-        Slab& slab = at->second;
-        std::size_t index = (address - at->first) >> slab.shift;
-        // After an error the content is unknown, so the slot stays taken; the call can be repeated.
-        slab.slots[index] = error ? Slot::taken : Slot::free;
-        if (error)
-            return error;
-        std::set<raddr_t>& with_room = with_room_[slab.shift - shift_least];
-        slab.next = std::min(slab.next, index);
-        if (slab.full)
-            with_room.insert(std::move(slab.full));
-        if (--slab.not_free)
-            return 0;
-        range = slab.range;
-        with_room.erase(at->first);
-        slabs_.erase(at);
-    }
-    // If this fails the node keeps the page; the caller's memory is freed all the same.
-    backend_.dealloc(range);
+int Heap::begin_free_slot(raddr_t address, std::uint64_t& bytes) {
+    std::lock_guard lock(mutex_);
+    auto slab = slab_of(address);
+    if (slab == slabs_.end())
+        return -EFAULT;
+    bytes = std::uint64_t{1} << slab->second.shift;
+    Slot& slot = slab->second.slots[(address - slab->first) >> slab->second.shift];
+    if ((address - slab->first) % bytes || slot != Slot::taken)
+        return -EFAULT;
+    slot = Slot::freeing;
     return 0;
+}
+
+// error: of zeroing it. unused: the slab, if that was its last slot; the caller gives it back.
+int Heap::end_free_slot(raddr_t address, int error, Region& unused) {
+    std::lock_guard lock(mutex_);
+    auto at = slab_of(address);
+    if (at == slabs_.end())
+        return error; // as in end_free_region()
+    Slab& slab = at->second;
+    std::size_t index = (address - at->first) >> slab.shift;
+    // After an error the content is unknown, so the slot stays taken; the call can be repeated.
+    slab.slots[index] = error ? Slot::taken : Slot::free;
+    if (error)
+        return error;
+    std::set<raddr_t>& with_room = with_room_[slab.shift - shift_least];
+    slab.next = std::min(slab.next, index);
+    if (slab.full)
+        with_room.insert(std::move(slab.full));
+    if (--slab.not_free)
+        return 0;
+    unused = slab.range;
+    with_room.erase(at->first);
+    slabs_.erase(at);
+    return 0;
+}
+
+int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
+    if (int error = begin_free_slot(address, bytes))
+        return error;
+    Region unused{};
+    const int zeroed = backend_.zero(address, static_cast<std::uint32_t>(bytes));
+    const int error = end_free_slot(address, zeroed, unused);
+    // If this fails the node keeps the page; the caller's memory is freed all the same.
+    if (unused.bytes)
+        backend_.dealloc(unused);
+    return error;
+}
+
+// ---- as steps ----
+
+class Heap::Allocating final : public Steps {
+public:
+    Allocating(Heap& heap, std::uint64_t bytes, std::uint32_t permission, raddr_t wanted)
+        : heap_(heap),
+          bytes_(bytes),
+          permission_(permission),
+          wanted_(wanted),
+          shift_(heap.slot_shift(bytes, permission, wanted)),
+          note_(heap.prepare(shift_)) {}
+
+    bool next(Op& op, int& error) noexcept override {
+        if (error)
+            return false;
+        if (op.kind == Kind::alloc) {
+            address_ = op.region.address;
+            error = shift_ ? heap_.add_slab(std::move(note_), shift_, op.region, address_)
+                           : heap_.add_region(std::move(note_), op.region);
+            return false;
+        }
+        if (shift_ && heap_.take_slot_of(shift_, address_))
+            return false;
+        op.kind = Kind::alloc;
+        op.address = wanted_;
+        op.bytes = 0;
+        op.region = {0, shift_ ? 1 : bytes_};
+        op.permission = permission_;
+        op.settles = true;
+        return true;
+    }
+    int hand_over(std::uint64_t* found) override {
+        if (found)
+            *found = address_;
+        return wanted_ && address_ != wanted_;
+    }
+
+private:
+    Heap& heap_;
+    const std::uint64_t bytes_;
+    const std::uint32_t permission_;
+    const raddr_t wanted_;
+    const unsigned shift_; // of the slab's slots; 0: a region
+    Note note_;
+    raddr_t address_ = 0;
+};
+
+class Heap::Freeing final : public Steps {
+public:
+    Freeing(Heap& heap, raddr_t address, Locks& locks)
+        : heap_(heap), locks_(locks), address_(address) {}
+
+    bool next(Op& op, int& error) noexcept override {
+        switch (op.kind) {
+        case Kind::none:
+            return !error && begin(op, error);
+        case Kind::zero: {
+            Region unused{};
+            error = heap_.end_free_slot(address_, error, unused);
+            if (!error)
+                locks_.forget(address_, op.bytes);
+            if (!unused.bytes)
+                return false;
+            is_freed_ = true;
+            give_back(op, unused);
+            return true;
+        }
+        default:
+            if (is_freed_) {
+                error = 0; // the node keeps the slab's page if that failed
+                return false;
+            }
+            error = heap_.end_free_region(address_, error);
+            if (!error)
+                locks_.forget(address_, op.region.bytes);
+            return false;
+        }
+    }
+    int hand_over(std::uint64_t*) override { return 0; }
+
+private:
+    bool begin(Op& op, int& error) {
+        bool is_slot = false;
+        Region range{};
+        std::uint64_t bytes = 0;
+        error = heap_.begin_free(address_, is_slot);
+        if (!error)
+            error = is_slot ? heap_.begin_free_slot(address_, bytes)
+                            : heap_.begin_free_region(address_, range);
+        if (error)
+            return false;
+        if (!is_slot) {
+            give_back(op, range);
+            return true;
+        }
+        op.kind = Kind::zero;
+        op.address = address_;
+        op.bytes = static_cast<std::uint32_t>(bytes);
+        return true;
+    }
+    static void give_back(Op& op, const Region& range) {
+        op.kind = Kind::free;
+        op.address = 0;
+        op.bytes = 0;
+        op.region = range;
+    }
+
+    Heap& heap_;
+    Locks& locks_;
+    const raddr_t address_;
+    bool is_freed_ = false; // the slot; its slab's page is left
+};
+
+std::unique_ptr<Steps> Heap::allocating(std::uint64_t bytes, std::uint32_t permission,
+                                        raddr_t wanted) {
+    return std::make_unique<Allocating>(*this, bytes, permission, wanted);
+}
+
+std::unique_ptr<Steps> Heap::freeing(raddr_t address, Locks& locks) {
+    return std::make_unique<Freeing>(*this, address, locks);
 }
 
 // ---- losses ----

@@ -17,12 +17,14 @@
 
 #include <array>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <vector>
 
 #include "remote/remote.h"
 #include "src/backend/backend.hpp"
+#include "src/sync/lock.hpp"
 
 namespace remora::lib {
 
@@ -36,6 +38,10 @@ public:
     int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
     // bytes: size of the freed range, which another allocation can use from now on.
     int free(raddr_t address, std::uint64_t& bytes);
+    // The same as the steps of an op. locks: forget those in the memory freed.
+    std::unique_ptr<Steps> allocating(std::uint64_t bytes, std::uint32_t permission,
+                                      raddr_t wanted);
+    std::unique_ptr<Steps> freeing(raddr_t address, Locks& locks);
     // Frees a region of this size, another handle's, too.
     int free_sized(raddr_t address, std::uint64_t& bytes);
     // Is the address in a page of small allocations of this handle?
@@ -66,14 +72,31 @@ private:
         std::uint64_t bytes;
     };
 
-    int alloc_region(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted,
-                     raddr_t& address);
+    class Allocating;
+    class Freeing;
+    // Memory for the note of an allocation. It is there before: without a note the region would
+    // be nobody's.
+    struct Note {
+        std::map<raddr_t, Allocation> region;
+        Slabs slab;
+        std::set<raddr_t> room;
+    };
+
+    unsigned slot_shift(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted) const;
+    Note prepare(unsigned shift) const;
+    int add_region(Note note, const Region& range);
+    int add_slab(Note note, unsigned shift, const Region& range, raddr_t& address);
+    bool take_slot_of(unsigned shift, raddr_t& address);
     int free_region(raddr_t address, std::uint64_t& bytes);
+    int begin_free_region(raddr_t address, Region& range);
+    int end_free_region(raddr_t address, int error);
     int free_foreign(raddr_t address, std::uint64_t& bytes);
     std::uint64_t bytes_of(raddr_t address);
-    int alloc_slot(unsigned shift, raddr_t& address);
     bool take_slot(unsigned shift, raddr_t& address);
     int free_slot(raddr_t address, std::uint64_t& bytes);
+    int begin_free_slot(raddr_t address, std::uint64_t& bytes);
+    int end_free_slot(raddr_t address, int error, Region& unused);
+    int begin_free(raddr_t address, bool& is_slot);
     Slabs::iterator slab_of(raddr_t address);
     void gather_lost();
 

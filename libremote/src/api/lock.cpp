@@ -6,18 +6,16 @@
 
 #include "src/api/checked.hpp"
 
-using remora::lib::check;
-using remora::lib::Clock;
-using remora::lib::EpochRef;
+using remora::lib::check_lock;
 using remora::lib::guarded;
 using remora::lib::handle_of;
 
 namespace {
 
-int check_lock(const remote_t* r, raddr_t lock) {
-    if (int error = check(r))
+int execute(remote_t* r, const remote_op& op) {
+    if (int error = remora::lib::check_op(r, op))
         return error;
-    return lock && lock % 8 == 0 ? 0 : -EINVAL;
+    return guarded([&] { return handle_of(r)->execute(op); });
 }
 
 } // namespace
@@ -35,9 +33,7 @@ REMOTE_API int remote_lock_init(remote_t* r, raddr_t lock, uint64_t lease_us) {
 }
 
 REMOTE_API int remote_lock(remote_t* r, raddr_t lock) {
-    if (int error = check_lock(r, lock))
-        return error;
-    return guarded([&] { return handle_of(r)->epoch()->locks.take(lock, handle_of(r)->limit()); });
+    return execute(r, remote_op_lock(lock, 0));
 }
 
 REMOTE_API int remote_lock_extend(remote_t* r, raddr_t lock) {
@@ -48,12 +44,5 @@ REMOTE_API int remote_lock_extend(remote_t* r, raddr_t lock) {
 }
 
 REMOTE_API int remote_unlock(remote_t* r, raddr_t lock) {
-    if (int error = check_lock(r, lock))
-        return error;
-    return guarded([&] {
-        Clock::time_point until = handle_of(r)->limit();
-        EpochRef epoch = handle_of(r)->epoch();
-        int error = epoch->backend->release(until);
-        return error ? error : epoch->locks.give(lock, until);
-    });
+    return execute(r, remote_op_unlock(lock, 0));
 }

@@ -101,7 +101,10 @@ std::size_t count_valid(const remote_t* r, std::span<const remote_op> ops, int& 
 int submit(Opened& q, std::span<const remote_op> ops) {
     int error = 0;
     const std::size_t valid = count_valid(q.r, ops, error);
-    return valid ? q.queue.submit(backend_of(q.r), ops.first(valid)) : error;
+    if (!valid)
+        return error;
+    const EpochRef epoch = handle_of(q.r)->epoch();
+    return q.queue.submit(remora::lib::backend_of(epoch), *epoch, ops.first(valid));
 }
 
 void close(Opened& q) {

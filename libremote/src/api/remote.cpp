@@ -54,12 +54,9 @@ bool is_compare(remote_compare compare) {
 }
 
 int allocate(remote_t* r, raddr_t wanted, uint64_t bytes, unsigned permission, raddr_t* address) {
-    if (int error = check(r))
+    if (int error = remora::lib::check_alloc(r, wanted, bytes, permission))
         return error;
-    const unsigned access = permission & REMOTE_RW;
-    const unsigned flags = wanted ? REMOTE_OWN_PAGES | REMOTE_ANYWHERE : int{REMOTE_OWN_PAGES};
-    if (!address || !bytes || (access != REMOTE_READ && access != REMOTE_RW) ||
-        permission & ~(access | flags))
+    if (!address)
         return -EINVAL;
     return guarded(
         [&] { return handle_of(r)->epoch()->heap.alloc(bytes, permission, wanted, *address); });

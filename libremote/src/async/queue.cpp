@@ -169,7 +169,7 @@ std::size_t Queue::whole_rows(std::span<const remote_op> ops) {
 }
 
 // Number of the first ops that were started. Throws bad_alloc if it is none.
-std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
+std::size_t Queue::start(const UseRef& use, StepsMaker& maker, std::span<const remote_op> ops,
                          std::span<Slot* const> slots) {
     Backend& backend = *use->backend;
     std::array<Call*, batch_max> calls;
@@ -195,7 +195,7 @@ std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
                                                   {pieces.data(), row}, limit_of(ops[done]))
                                  : &slot.call;
             if (row == 1)
-                slot.built.make(ops[done], backend, slot.call, limit_of(ops[done]));
+                slot.built.make(ops[done], backend, maker, slot.call, limit_of(ops[done]));
             if (is_behind)
                 slots[done - 1]->call.then = call;
             else
@@ -214,7 +214,7 @@ std::size_t Queue::start(const UseRef& use, std::span<const remote_op> ops,
     return done;
 }
 
-int Queue::submit(const BackendRef& backend, std::span<const remote_op> ops) {
+int Queue::submit(const BackendRef& backend, StepsMaker& maker, std::span<const remote_op> ops) {
     UseRef use = use_of(backend);
     std::size_t started = 0;
     int error = -EAGAIN;
@@ -226,7 +226,7 @@ int Queue::submit(const BackendRef& backend, std::span<const remote_op> ops) {
         std::size_t now = 0;
         try {
             if (most)
-                now = start(use, ops, slots.first(most));
+                now = start(use, maker, ops, slots.first(most));
         } catch (const std::bad_alloc&) {
             error = -ENOMEM;
         }

@@ -46,8 +46,8 @@ public:
     // Number of the first ops behind which none is linked.
     static std::size_t whole_rows(std::span<const remote_op> ops);
     // Number of operations started, of those valid, whose rows are whole; -EAGAIN, -ENOMEM: the
-    // first can't be.
-    int submit(const BackendRef& backend, std::span<const remote_op> ops);
+    // first can't be. maker: the backend's.
+    int submit(const BackendRef& backend, StepsMaker& maker, std::span<const remote_op> ops);
     // Number taken.
     std::size_t wait(std::span<remote_completion> to, std::size_t at_least,
                      Clock::time_point until);
@@ -106,7 +106,7 @@ private:
     Slot*& alike(std::uint64_t user_data);
     Slot* find(std::uint64_t user_data);
     UseRef use_of(const BackendRef& backend);
-    std::size_t start(const UseRef& use, std::span<const remote_op> ops,
+    std::size_t start(const UseRef& use, StepsMaker& maker, std::span<const remote_op> ops,
                       std::span<Slot* const> slots);
     Group& take_group();
     Call& prepare_group(Use& use, std::span<Slot* const> slots, std::span<const remote_vec> pieces,

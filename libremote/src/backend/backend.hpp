@@ -60,6 +60,8 @@ public:
                             Clock::time_point until) = 0;
     // May a range of a readv be detached (Range::data), so that it ends before the readv does?
     virtual bool can_detach() const { return false; }
+    // Can start() take kinds alloc and free?
+    virtual bool can_allocate() const { return true; }
     // Are there kinds query and call?
     virtual bool can_run() const { return false; }
     // Calls fn() while no op ends and no data arrives; then looks whether threads that wait are
@@ -109,6 +111,18 @@ public:
     // object be destroyed?
     virtual bool disown() = 0;
 };
+
+// Executes an op of several messages in the calling thread: each by execute(op), or as the error
+// that pause(time) returns, which waits until then.
+template <typename Execute, typename Pause>
+int run_steps(Op& op, Execute execute, Pause pause) {
+    int error = 0;
+    while (op.steps->next(op, error)) {
+        error = op.begins_at == Clock::time_point{} ? 0 : pause(op.begins_at);
+        error = error ? error : execute(op);
+    }
+    return error;
+}
 
 // Keeps the backend's owner.
 using BackendRef = std::shared_ptr<Backend>;

@@ -36,6 +36,13 @@ Args args_of(std::uint32_t kind) {
     case REMOTE_OP_RELEASE:
     case REMOTE_OP_FENCE:
         return Args::none;
+    case REMOTE_OP_ALLOC:
+        return Args::alloc;
+    case REMOTE_OP_FREE:
+        return Args::free;
+    case REMOTE_OP_LOCK:
+    case REMOTE_OP_UNLOCK:
+        return Args::lock;
     default:
         return Args::invalid;
     }
@@ -127,8 +134,15 @@ std::span<Op> Built::make_ops(const remote_op& op, const Backend& backend, Call&
         return one;
     case REMOTE_OP_COPY:
         return cut_copy(room(copies_for(op.bytes)), call, op.address, op.from, op.bytes);
+    case REMOTE_OP_ALLOC:
+    case REMOTE_OP_FREE:
+    case REMOTE_OP_LOCK:
+        first_.kind = Kind::none; // until the first step
+        found_ = op.found;
+        return one;
     case REMOTE_OP_RELEASE:
     case REMOTE_OP_FENCE:
+    case REMOTE_OP_UNLOCK:
         first_.kind = op.kind == REMOTE_OP_FENCE ? Kind::fence : Kind::release;
         first_.address = 0;
         first_.bytes = 0;
@@ -139,7 +153,9 @@ std::span<Op> Built::make_ops(const remote_op& op, const Backend& backend, Call&
     }
 }
 
-void Built::make(const remote_op& op, const Backend& backend, Call& call, Clock::time_point limit) {
+void Built::make(const remote_op& op, const Backend& backend, StepsMaker& maker, Call& call,
+                 Clock::time_point limit) {
+    steps_ = maker.steps_of(op);
     const std::span<Op> ops = make_ops(op, backend, call);
     // The parts of one operation keep their order: a PUT's signal comes after its data.
     const bool is_unordered = op.flags & REMOTE_OP_UNORDERED && ops.size() == 1;
@@ -147,6 +163,10 @@ void Built::make(const remote_op& op, const Backend& backend, Call& call, Clock:
         each.call = &call;
         each.is_unordered = is_unordered;
     }
+    first_.steps = steps_.get();
+    first_.is_aside = op.kind == REMOTE_OP_LOCK;
+    // The word of a lock is changed beside all that is in flight: its holder waits for nobody.
+    first_.is_unordered |= args_of(op.kind) == Args::lock;
     call.begin(ops.size(), limit);
     call.ops = ops;
 }
@@ -155,6 +175,8 @@ int Built::hand_over(int result) {
     std::uint64_t* found = std::exchange(found_, nullptr);
     if (result)
         return result;
+    if (steps_)
+        return steps_->hand_over(found);
     if (first_.kind == Kind::integer) {
         const Change& change = first_.change;
         if (found)
@@ -171,9 +193,13 @@ int Built::hand_over(int result) {
 void Built::clear() {
     more_.clear();
     name_.reset();
+    steps_.reset();
     first_.ranges = {};
     first_.before = 0;
     first_.kind = Kind::none;
+    first_.steps = nullptr;
+    first_.begins_at = {};
+    first_.settles = false;
 }
 
 } // namespace remora::lib

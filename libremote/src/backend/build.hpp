@@ -25,16 +25,30 @@ enum class Args {
     publish,
     name,
     region,
-    run
+    run,
+    alloc,
+    free,
+    lock
 };
 
 Args args_of(std::uint32_t kind); // enum remote_op_kind
+
+// Makes the messages of operations that take several.
+class StepsMaker {
+public:
+    // Throws bad_alloc. NULL: the operation takes one message, or its pieces.
+    virtual std::unique_ptr<Steps> steps_of(const remote_op& op) = 0;
+
+protected:
+    ~StepsMaker() = default;
+};
 
 // Memory that a call needs while it is in flight. Its address stays meanwhile.
 class Built {
 public:
     // Sets the call to the operation, whose arguments were checked. Throws bad_alloc.
-    void make(const remote_op& op, const Backend& backend, Call& call, Clock::time_point limit);
+    void make(const remote_op& op, const Backend& backend, StepsMaker& maker, Call& call,
+              Clock::time_point limit);
     // The call has ended with result: hands the values found over, once. Returns the result of the
     // operation's function.
     int hand_over(int result);
@@ -51,8 +65,9 @@ private:
     Op first_;
     std::vector<Op> more_;             // instead of first_, of a long operation
     std::unique_ptr<RegionName> name_; // of a PUBLISH, LOOKUP or LIST
+    std::unique_ptr<Steps> steps_;     // of an ALLOC, FREE, LOCK or UNLOCK
     Ranges ranges_;
-    std::uint64_t* found_ = nullptr; // destination of an integer, or a region, found
+    std::uint64_t* found_ = nullptr; // destination of an integer, a region or an address found
 };
 
 } // namespace remora::lib

@@ -92,10 +92,11 @@ rmem_op& translated(Op& op) {
         core.call.room_bytes = static_cast<u32>(op.run->result_bytes);
         break;
     case Kind::alloc:
-        core.alloc = {op.region.bytes, op.region.address, op.permission};
+        core.addr = 0;
+        core.alloc = {op.region.bytes, op.address, op.permission & REMOTE_RW};
         break;
     case Kind::free:
-        core.range = {op.region.address, op.region.bytes, op.undoes};
+        core.range = {op.region.address, op.region.bytes, false};
         break;
     case Kind::publish:
     case Kind::lookup:
@@ -336,6 +337,7 @@ bool Client::disown() {
 // ---- ops ----
 
 void Client::begin(Op& op) noexcept {
+    op.stage = Stage::asked;
     rmem_client_submit(client_.get(), &translated(op), op.entered_ns);
 }
 
@@ -344,11 +346,19 @@ void Client::end_all(rmem_op* chain, rmem_client_result result) {
     while (chain) {
         Out& out = out_of(chain);
         chain = chain->next;
-        const int error = error_of(out.core, result);
+        int error = error_of(out.core, result);
+        if (out.op->kind == Kind::alloc) {
+            go_on_allocating(*out.op, error);
+            continue;
+        }
         if (!error)
             take_found(*out.op, out);
         else if (rmem_type_runs(out.core.type) && result == RMEM_CLIENT_REFUSED)
             out.op->run->detail = out.core.call.part;
+        // The FREE was executed in a session that ended before its answer; a retry gets the same
+        // answer.
+        if (out.op->kind == Kind::free && error == -EFAULT && out.core.sent_before)
+            error = 0;
         end(*out.op, error);
     }
 }
@@ -361,18 +371,117 @@ void Client::take_back(Call& call) noexcept {
     std::uint64_t now = now_ns();
     int error = call.given_up;
     for_each_left(call, [&](Op& op) {
+        if (op.stage == Stage::got || op.stage == Stage::claimed)
+            abandon(op);
         rmem_client_cancel(client_.get(), &op.room<Out>().core, now);
         end(op, error);
     });
 }
 
+// ---- allocations ----
+
+/*
+ * A region belongs to the client only when a later request shows the node that the client knows it:
+ *
+ *   ALLOC -> got, until its id is below the floor -> READ of its first byte -> the client's
+ *                \-> FREE: it lies elsewhere, or its call was given up
+ *
+ * With its session, a region goes that isn't the client's yet. An ALLOC that is given up for good
+ * has the session end.
+ */
+
+// Lock. Sends the next message of the alloc.
+void Client::send_for(Op& op, Stage stage) {
+    const Region region = op.region;
+    op.stage = stage;
+    op.entered_ns = now_ns();
+    Out& out = op.make_room<Out>();
+    out.op = &op;
+    out.core.addr = region.address;
+    out.core.len = 1;
+    out.core.type = RMEM_READ;
+    op.data = &out.claimed;
+    if (stage == Stage::undone) {
+        out.core.addr = 0;
+        out.core.len = 0;
+        out.core.type = RMEM_FREE;
+        out.core.range = {region.address, region.bytes, true};
+    }
+    rmem_client_submit(client_.get(), &out.core, op.entered_ns);
+}
+
+// Lock. An alloc's message has ended.
+void Client::go_on_allocating(Op& op, int error) {
+    const bool is_lost = client_->state == RMEM_CHANNEL_LOST;
+    switch (op.stage) {
+    case Stage::asked: {
+        const Out& out = op.room<Out>();
+        if (error)
+            return end(op, error);
+        op.region = {out.core.range.addr, out.core.range.bytes};
+        op.alloc_id = out.core.id;
+        if (is_elsewhere(op.region, op.address, op.permission))
+            return undo(op, -EADDRNOTAVAIL);
+        return claim(op);
+    }
+    case Stage::claimed:
+        if (error == -EFAULT && op.tries++ < alloc_tries && !op.call->given_up)
+            return begin(op); // the region went with its session
+        if (error && !is_lost)
+            return undo(op, error);
+        return op.call->given_up && !error ? undo(op, op.call->given_up) : end(op, error);
+    default:
+        return end(op, op.refused);
+    }
+}
+
+// Lock. By a FREE; if that doesn't arrive, by the end of the session.
+void Client::undo(Op& op, int error) {
+    op.refused = error;
+    send_for(op, Stage::undone);
+}
+
+// Lock. A READ shows the node that the client has the answer, if its floor is above the ALLOC's id.
+// A new session counts from 1, and has none of the regions.
+void Client::claim(Op& op) {
+    const rmem_seq& seq = client_->seq;
+    if (op.call->given_up)
+        return undo(op, op.call->given_up);
+    if (rmem_seq_floor(&seq) > op.alloc_id || seq.next <= op.alloc_id)
+        return send_for(op, Stage::claimed);
+    op.stage = Stage::got;
+    op.next = std::exchange(got_, &op);
+}
+
+// Lock. Goes on with those that wait for the floor.
+void Client::claim_regions() {
+    Op* rest = std::exchange(got_, nullptr);
+    while (rest)
+        claim(*std::exchange(rest, rest->next));
+}
+
+// Lock. Sets the alloc to its FREE, which the caller cancels: so the session ends.
+void Client::abandon(Op& op) {
+    if (op.stage == Stage::claimed) {
+        rmem_client_cancel(client_.get(), &op.room<Out>().core, now_ns());
+    } else {
+        Op** at = &got_;
+        while (*at != &op)
+            at = &(*at)->next;
+        *at = op.next;
+    }
+    send_for(op, Stage::undone);
+}
+
 // Lock. After any event to the core: retransmissions, timeouts, and sending.
 void Client::flush() noexcept {
     std::uint64_t read_ns = std::exchange(clock_ns_, 0);
+    claim_regions();
     if (rmem_client_is_idle(client_.get()))
         return;
     event_ns_ = read_ns ? read_ns : now_ns();
     expire_core(event_ns_);
+    claim_regions();
     transport_->send(client_->config, *this);
 }
 
@@ -409,43 +518,23 @@ void Client::expire_core(std::uint64_t now_ns) {
     }
 }
 
-// A region belongs to the client only when a later request shows the node that the client knows it.
 int Client::alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
                   Region& region) {
-    for (unsigned tries = 0;; tries++) {
-        Op op;
-        op.kind = Kind::alloc;
-        op.region = {wanted, bytes};
-        op.permission = permission & REMOTE_RW;
-        int error = one(op);
-        if (error)
-            return error;
-        region = op.region;
-        if (is_elsewhere(region, wanted, permission)) {
-            give_back(region, true);
-            return -EADDRNOTAVAIL;
-        }
-        release(never); // the READ's floor has to be above the ALLOC's id
-        std::uint8_t byte;
-        error = transfer(Kind::read, region.address, &byte, 1, never);
-        if (error == -EFAULT && tries < alloc_tries)
-            continue;
-        // Undo the ALLOC by a FREE; if that doesn't arrive, by the end of the session.
-        if (error)
-            give_back(region, true);
-        return error;
-    }
+    Op op;
+    op.kind = Kind::alloc;
+    op.address = wanted;
+    op.region = {0, bytes};
+    op.permission = permission;
+    const int error = one(op);
+    region = op.region;
+    return error;
 }
 
-int Client::give_back(const Region& region, bool nobody_knows) {
+int Client::dealloc(const Region& region) {
     Op op;
     op.kind = Kind::free;
     op.region = region;
-    op.undoes = nobody_knows;
-    int error = one(op);
-    // The FREE was executed in a session that ended before its answer; a retry gets the same
-    // answer.
-    return error == -EFAULT && op.room<Out>().core.sent_before ? 0 : error;
+    return one(op);
 }
 
 void Client::stats(remote_counters& counters) {

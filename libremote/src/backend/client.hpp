@@ -55,7 +55,7 @@ public:
 
     int alloc(std::uint64_t bytes, std::uint32_t permission, std::uint64_t wanted,
               Region& region) override;
-    int dealloc(const Region& region) override { return give_back(region, false); }
+    int dealloc(const Region& region) override;
     void stats(remote_counters& counters) override;
     std::uint32_t put_bytes() const override { return put_bytes_; }
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
@@ -93,7 +93,14 @@ private:
         return rmem_client_opening_key(client_.get(), session);
     }
 
-    int give_back(const Region& region, bool nobody_knows);
+    // An alloc's, in its op.
+    enum Stage : std::uint8_t { asked, got, claimed, undone };
+    void send_for(Op& op, Stage stage);
+    void go_on_allocating(Op& op, int error);
+    void undo(Op& op, int error);
+    void claim(Op& op);
+    void claim_regions();
+    void abandon(Op& op);
     void end_all(rmem_op* chain, rmem_client_result result);
     void expire_core(std::uint64_t now_ns);
 
@@ -106,6 +113,7 @@ private:
     // lock_'s
     std::unique_ptr<rmem_client> client_;
     std::uint64_t event_ns_ = 0; // when the transport was last called
+    Op* got_ = nullptr;          // allocs whose regions are to be claimed
     rmem_base base_;
     rmem_incast incast_;
 };

@@ -266,7 +266,7 @@ void Dev::end_later(const Call* call) {
             Op& op = *rest;
             rest = op.next;
             if (!call || op.call == call)
-                end(op, op.call->given_up ? op.call->given_up : -ECANCELED);
+                end(op, op.call->error_of_end(-ECANCELED));
             else
                 begin_later(op);
         }
@@ -310,6 +310,24 @@ int Dev::carry_out(Op& op, Clock::time_point limit, Op* put, Request request) {
     return error;
 }
 
+// Waits, without a ring, unless the op's call is given up. Returns an error then.
+int Dev::pause(const Op& op, Clock::time_point until, Clock::time_point limit) {
+    wait_for([&] { return op.call->given_up != 0; }, std::min(until, limit));
+    const int given_up = op.call->given_up;
+    return given_up || Clock::now() < limit ? given_up : -ETIMEDOUT;
+}
+
+// The op keeps its place in the order meanwhile, which is of its own kind.
+int Dev::steps_by_ioctl(Op& op, Clock::time_point limit) {
+    const Kind kind = op.kind;
+    const int error = run_steps(
+        op, [&](Op& step) { return by_ioctl(step, limit); },
+        [&](Clock::time_point until) { return pause(op, until, limit); });
+    op.kind = kind;
+    op.steps = nullptr; // end() is to ask for none
+    return error;
+}
+
 // Executes ops one by one without a ring.
 int Dev::by_ioctl(Op& op, Clock::time_point limit) {
     if (op.kind == Kind::release)
@@ -345,7 +363,7 @@ void Dev::start(std::span<Op> ops) {
         if (ops.empty())
             put = nullptr; // op is the PUT, or there is none
         auto request = [&] {
-            int error = by_ioctl(op, limit);
+            int error = op.steps ? steps_by_ioctl(op, limit) : by_ioctl(op, limit);
             if (then && !has_succeeded(op, error))
                 then->given_up = -ECANCELED;
             return error;
@@ -489,7 +507,7 @@ void Dev::take_in() noexcept {
         io_uring_cqe_seen(&ring_, cqe);
         under_way_--;
         take_found(op);
-        end(op, error == -ECANCELED && op.call->given_up ? op.call->given_up : error);
+        end(op, error == -ECANCELED ? op.call->error_of_end(error) : error);
         if (Op* next = later_; next && under_way_ < ring_entries && !closing_) {
             later_ = next->next;
             submit(*next);

@@ -43,6 +43,7 @@ public:
     std::uint64_t page_bytes() const override { return page_bytes_; }
     std::uint32_t put_bytes() const override { return put_bytes_; }
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
+    bool can_allocate() const override { return false; } // the module has no such command
     void info(remote_node& node, Clock::time_point) override;
     bool disown() override;
     Watch watch() override { return {.fd = has_ring_ ? ring_.ring_fd : -1}; }
@@ -62,6 +63,8 @@ private:
     void end_later(const Call* call);
     bool listen(Clock::time_point until);
     int by_ioctl(Op& op, Clock::time_point limit);
+    int steps_by_ioctl(Op& op, Clock::time_point limit);
+    int pause(const Op& op, Clock::time_point until, Clock::time_point limit);
     void enter_all(std::span<Op> ops);
     template <typename Request>
     int carry_out(Op& op, Clock::time_point limit, Op* put, Request request);

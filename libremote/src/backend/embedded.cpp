@@ -38,6 +38,13 @@ rmem_node_config config_of(std::uint64_t memory_bytes, std::uint64_t page_bytes)
     return config;
 }
 
+// Between two messages of a call. Returns an error if that is over.
+int pause(const Call& call, Clock::time_point until) {
+    std::this_thread::sleep_until(std::min(until, call.limit));
+    const int given_up = call.given_up;
+    return given_up || Clock::now() < call.limit ? given_up : -ETIMEDOUT;
+}
+
 // embedded:[size=SIZE][,page=SIZE]
 Open parse(std::string_view text, const remote_options& options) {
     static_cast<void>(options); // these are about messages
@@ -290,6 +297,22 @@ int Embedded::run(Held& held, Op& op) {
     }
 }
 
+// A message of an op that takes several.
+int Embedded::run_step(Op& op) {
+    switch (op.kind) {
+    case Kind::alloc:
+        return alloc(op.region.bytes, op.permission, op.address, op.region);
+    case Kind::free:
+        return dealloc(op.region);
+    case Kind::zero:
+        return zero(op.address, op.bytes);
+    default: {
+        Held held(*this, locks_of(op.address, op.bytes));
+        return run(held, op);
+    }
+    }
+}
+
 void Embedded::start(std::span<Op> ops) {
     Op& first = ops.front();
     Call* const then = ops.front().call->then;
@@ -305,7 +328,13 @@ void Embedded::start(std::span<Op> ops) {
         return;
     }
     if (has_trait(first.kind, trait::barrier))
-        return end(first, release(never));
+        release(never);
+    if (first.steps)
+        return end(first, run_steps(
+                              first, [this](Op& op) { return run_step(op); },
+                              [&](Clock::time_point until) { return pause(*first.call, until); }));
+    if (has_trait(first.kind, trait::barrier))
+        return end(first, 0);
     if (has_trait(first.kind, trait::name)) {
         // The op is alone in its call and touches no page. A lock makes release() wait for it.
         Held held(*this, Locks{1});

@@ -10,11 +10,13 @@
  * others, as in the backends where calls wait in order. A call has ended when it returns, so limits
  * of time are ignored. A thread that has held every lock once has seen the end of all earlier
  * calls. The thread that finds the pool of zeroed pages half empty zeroes freed pages: no call
- * copies from them any more.
+ * copies from them any more. A call that takes a lock (lock.h) waits for it, without those of
+ * pages.
  */
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <mutex>
 #include <thread>
 
@@ -36,6 +38,7 @@ public:
     std::uint32_t vector_bytes() const override { return 0; }
     // Only a call that another thread is starting hasn't ended.
     void cancel(Call& call) override {
+        call.given_up = -ECANCELED;
         while (!call.ended())
             std::this_thread::yield();
     }
@@ -91,6 +94,7 @@ private:
     int put_both(const Op& op);
     int copy(Held& held, const Op& op);
     int run(Held& held, Op& op);
+    int run_step(Op& op);
     int call(Kind kind, const void* payload, std::uint32_t bytes, rmem_node_payload* answer);
     int named(Op& op);
     void open();

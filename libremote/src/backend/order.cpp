@@ -115,8 +115,8 @@ bool Order::enter(Op& op) {
         op.near.add_before(barriers_);
     }
     op.all.op = &op;
-    op.all.add_before(all_);
-    in_flight_++;
+    op.all.add_before(op.is_aside ? aside_ : all_);
+    in_flight_ += !op.is_aside;
     return op.blockers == 0;
 }
 
@@ -132,13 +132,13 @@ void Order::leave_range(const Op& op, const Link& at, Op*& free) {
 Op* Order::leave(Op& op) {
     Op* free = nullptr;
     op.all.remove();
-    in_flight_--;
+    in_flight_ -= !op.is_aside;
     if (has_trait(op.kind, trait::barrier))
         op.near.remove();
     for_each_place(op, [this](Link& at) { remove_range(at); });
     for_each_place(op, [&](const Link& at) { leave_range(op, at, free); });
-    for (Link* link = barriers_.prev; link != &barriers_ && link->op->number > op.number;
-         link = link->prev)
+    for (Link* link = barriers_.prev;
+         !op.is_aside && link != &barriers_ && link->op->number > op.number; link = link->prev)
         count_down(*link->op, free);
     return free;
 }

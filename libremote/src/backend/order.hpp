@@ -14,7 +14,8 @@
  * Each range has its own place, and pairs of ranges are compared and counted: enter() counts the
  * ranges that an op must wait for, and leave() subtracts the same ones from later ops. Ranges of
  * one op don't wait for each other. A barrier waits for all earlier ops. An op that its program
- * calls unordered has no places. Not synchronised: the caller holds a lock.
+ * calls unordered has no places. No barrier waits for one that is aside. Not synchronised: the
+ * caller holds a lock.
  */
 #pragma once
 
@@ -41,7 +42,8 @@ public:
     // Has the op entered and not left?
     static bool has(const Op& op) { return op.all.next != &op.all; }
 
-    // By number, as they entered: the last one; the first that hasn't left, or the next to come.
+    // By number, as they entered: the last one; the first that hasn't left, or the next to come,
+    // without those that are aside.
     std::uint64_t last() const { return last_; }
     std::uint64_t first_left() const { return all_.next->op ? all_.next->op->number : last_ + 1; }
 
@@ -76,7 +78,8 @@ private:
     void remove_range(Link& at);
     void leave_range(const Op& op, const Link& at, Op*& free);
 
-    Link all_;      // by number
+    Link all_; // by number
+    Link aside_;
     Link barriers_; // of waiting barriers, by number: their near, which has no range
     Link wide_;
     std::size_t in_flight_ = 0;

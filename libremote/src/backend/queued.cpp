@@ -17,6 +17,9 @@ namespace {
 constexpr unsigned transfer_ops = 4;
 // Period at which cancelled ops that still haven't ended are cancelled again.
 constexpr auto again_after = std::chrono::milliseconds(10);
+// How long a message has from its start, though its call is given up, if its answer matters: some
+// retransmissions. After that the node counts as silent.
+constexpr std::uint64_t settle_ns = 500'000'000;
 
 // Address for counters and probes; of many ranges the first.
 std::uint64_t address_of(const Op& op) {
@@ -58,14 +61,37 @@ bool Queued::enter(Op& op, std::uint64_t now_ns) {
     return order_.enter(op);
 }
 
-// Begins the ops that waited for this one. Returns idle, preceded by those that can begin, but end
-// without the node: a release, and a put whose earlier data failed.
+// The op, or its last message, has ended. Returns as end_last().
 Op* Queued::end_one(Op& op, int error, Op* idle) {
     Op* free = order_.leave(op);
+    op.paused.remove();
     std::uint64_t bytes = bytes_of(op);
     REMOTE_PROBE_END(this, op.kind, address_of(op), bytes, error);
-    tally_.count(op.kind, bytes, error);
+    if (op.kind != Kind::none)
+        tally_.count(op.kind, bytes, error);
     note(error);
+    if (!op.steps || !op.steps->next(op, error))
+        return end_last(op, error, free, idle);
+    begin_step(op);
+    return begin_free(free, idle);
+}
+
+// Begins ops that waited for another one. Returns idle, preceded by those of them that end without
+// the node: silent ones, and a put whose earlier data failed.
+Op* Queued::begin_free(Op* free, Op* idle) {
+    while (free) {
+        Op* next = free->next;
+        if (has_trait(free->kind, trait::silent) || (free->before && free->call->result))
+            free->next = std::exchange(idle, free);
+        else
+            begin(*free);
+        free = next;
+    }
+    return idle;
+}
+
+// Begins the ops that waited for this one. Returns as begin_free().
+Op* Queued::end_last(Op& op, int error, Op* free, Op* idle) {
     const void* queue = nullptr;
     Call* then = nullptr;
     bool succeeded = false;
@@ -84,26 +110,67 @@ Op* Queued::end_one(Op& op, int error, Op* idle) {
     op.call->end_op(error);
     if (queue)
         ask({nullptr, queue});
-    while (free) {
-        Op* next = free->next;
-        if (free->kind == Kind::release || (free->before && free->call->result))
-            free->next = std::exchange(idle, free);
-        else
-            begin(*free);
-        free = next;
-    }
+    idle = begin_free(free, idle);
     if (then)
         succeeded ? go_on(*then) : give_up(*then, -ECANCELED);
     return idle;
 }
 
+// Lock. The op can begin.
+void Queued::go(Op& op) {
+    has_trait(op.kind, trait::silent) ? end(op, 0) : begin(op);
+}
+
 // Lock. The call before has ended, which held this one's ops.
 void Queued::go_on(Call& call) {
+    if (call.is_outside)
+        enter_row(call);
     for (Op& op : call.ops) {
-        if (--op.blockers)
-            continue;
-        op.kind == Kind::release ? end(op, 0) : begin(op);
+        if (!--op.blockers)
+            go(op);
     }
+}
+
+// ---- steps ----
+
+// Lock. The op is set to its next message, and takes a place in the order for that.
+void Queued::begin_step(Op& op) {
+    if (op.begins_at != Clock::time_point{})
+        return pause(op);
+    if (enter(op, now_ns()))
+        begin(op);
+}
+
+// Lock. Held back in the order, so that it ends like one that hasn't begun.
+void Queued::pause(Op& op) {
+    enter(op, now_ns());
+    Order::hold(op);
+    Link* before = paused_.prev;
+    while (before->op && before->op->begins_at > op.begins_at)
+        before = before->prev;
+    op.paused.op = &op;
+    op.paused.add_before(*before->next);
+    // Where no thread receives, one of those that sleep has to watch this.
+    wake_receiver();
+}
+
+// Lock. flush() follows.
+void Queued::resume() {
+    if (first_pause() == never)
+        return;
+    const Clock::time_point now = Clock::now();
+    while (first_pause() <= now) {
+        Op& op = *paused_.next->op;
+        op.paused.remove();
+        op.begins_at = {};
+        if (!--op.blockers)
+            begin(op);
+    }
+}
+
+// Lock.
+Clock::time_point Queued::first_pause() const {
+    return paused_.next->op ? paused_.next->op->begins_at : never;
 }
 
 void Queued::end(Op& op, int error) {
@@ -115,7 +182,7 @@ void Queued::end(Op& op, int error) {
     }
     Op* idle = end_one(op, error, nullptr);
     while (idle)
-        idle = end_one(*idle, idle->kind == Kind::release ? 0 : -ECANCELED, idle->next);
+        idle = end_one(*idle, has_trait(idle->kind, trait::silent) ? 0 : -ECANCELED, idle->next);
     ask({});
     wake_receiver();
 }
@@ -149,28 +216,40 @@ void Queued::begin_call(Call& call, std::uint64_t now_ns) {
     if (call.limit != never)
         add_timed(call);
     if (call.then)
-        return begin_linked(call, now_ns);
+        return begin_linked(call);
     if (call.given_up) // before it began
         return end_unbegun(call, now_ns);
     for (Op& op : call.ops) {
         if (enter(op, now_ns))
-            op.kind == Kind::release ? end(op, 0) : begin(op);
+            go(op);
     }
 }
 
-// Lock. All calls of the row take their places before the first one begins, for it can end, and be
+// Lock. The call and those behind it take their places in the order, up to one that is aside: those
+// behind a lock wait outside until that is held. Its holder might need those bytes first.
+void Queued::enter_row(Call& call) {
+    for (Call* each = &call; each; each = each->then) {
+        each->is_outside = false;
+        for (Op& op : each->ops) {
+            enter(op, now_ns());
+            Order::hold(op);
+        }
+        if (each->ops.front().is_aside)
+            break;
+    }
+}
+
+// Lock. The calls of the row take their places before the first one begins, for it can end, and be
 // gone, as it begins.
-void Queued::begin_linked(Call& call, std::uint64_t now_ns) {
+void Queued::begin_linked(Call& call) {
     for (Call* each = &call; each; each = each->then) {
         if (each->then)
             each->then->after = each;
         if (each != &call && each->limit != never)
             add_timed(*each);
-        for (Op& op : each->ops) {
-            enter(op, now_ns);
-            Order::hold(op);
-        }
+        each->is_outside = true;
     }
+    enter_row(call);
     for (Call* each = &call; each; each = each->then) {
         if (!each->given_up) // before it began
             continue;
@@ -216,7 +295,12 @@ Clock::time_point Queued::first_limit() const {
 }
 
 // Lock. Handles answers that have arrived before it ends calls by their limit: those aren't late.
+// Begins ops whose pause is over.
 void Queued::expire() {
+    if (first_pause() != never) {
+        resume();
+        flush();
+    }
     if (first_limit() == never || receiving_)
         return; // the receiving thread does this
     Clock::time_point now = Clock::now();
@@ -225,7 +309,7 @@ void Queued::expire() {
     take_in();
     while (first_limit() <= now) {
         Call& call = *timed_.next->op->call;
-        give_up(call, call.given_up ? call.given_up : -ETIMEDOUT);
+        give_up(call, call.error_of_end(-ETIMEDOUT));
     }
     flush();
 }
@@ -234,6 +318,10 @@ void Queued::expire() {
 // they have been taken back. Ops that waited for them in order begin after that.
 void Queued::give_up(Call& call, int error) {
     call.given_up = error;
+    if (call.is_outside) {
+        call.is_outside = false;
+        return end_unbegun(call, now_ns());
+    }
     std::uint32_t begun = 0;
     // A put is the call's last op, and would end by itself with the op before it.
     for_each_left(call, [&](Op& op) {
@@ -249,6 +337,9 @@ void Queued::give_up(Call& call, int error) {
     call.timed.remove();
     call.limit = Clock::now() + again_after;
     add_timed(call);
+    const Op& op = call.ops.front();
+    if (op.settles && now_ns() < op.entered_ns + settle_ns)
+        return;
     take_back(call); // can end the call
 }
 
@@ -418,7 +509,7 @@ void Queued::exclusively(const std::function<void()>& fn) {
 
 Clock::time_point Queued::next_event() {
     Lock lock(lock_);
-    return std::min(first_limit(), next_timer());
+    return std::min({first_limit(), first_pause(), next_timer()});
 }
 
 int Queued::release(Clock::time_point limit) {

@@ -88,7 +88,8 @@ protected:
     // The same without waiting. The caller made sure that no thread is in receive().
     virtual void take_in() noexcept = 0;
     // Makes the call's remaining ops, which have all begun, end soon by end() with its given_up.
-    // Called again now and then until they have ended.
+    // Not called while an op settles (Op::settles), but for a bounded time. Called again now and
+    // then until they have ended.
     virtual void take_back(Call& call) noexcept = 0;
     // The thread that starts a call executes its ops, so it alone ends them, also those of a call
     // that was given up while they wait for others.
@@ -128,9 +129,16 @@ protected:
 private:
     void start_left();
     void begin_call(Call& call, std::uint64_t now_ns);
-    void begin_linked(Call& call, std::uint64_t now_ns);
+    void begin_linked(Call& call);
+    void enter_row(Call& call);
     void go_on(Call& call);
+    void go(Op& op);
+    void begin_step(Op& op);
+    void pause(Op& op);
+    void resume();
     Op* end_one(Op& op, int error, Op* idle);
+    Op* begin_free(Op* free, Op* idle);
+    Op* end_last(Op& op, int error, Op* free, Op* idle);
     template <unsigned most>
     int transfer_by(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
                     Clock::time_point limit);
@@ -145,11 +153,13 @@ private:
     void wake_receiver();
     void add_timed(Call& call);
     Clock::time_point first_limit() const;
+    Clock::time_point first_pause() const;
     void expire();
     void give_up(Call& call, int error);
 
     std::atomic<bool> lost_ = false;
     Link timed_;                     // calls with a limit, in its order
+    Link paused_;                    // ops between two messages, in the order of begins_at
     bool receiving_ = false;         // a thread is in receive(), for all
     Link call_waiters_;              // threads that sleep, with a call
     Link watchers_;                  // and those without
@@ -177,8 +187,9 @@ bool Queued::wait_for(Done done, Clock::time_point until, const WaitsFor& what) 
     // Even without time left, handle answers that have arrived.
     for (bool looked = false; !(is_done = done()) && (!looked || Clock::now() < until);
          looked = true) {
-        // The receiving thread also watches the limits.
-        Clock::time_point next = receiving_ ? until : std::min(until, first_limit());
+        // The receiving thread also watches the limits and the pauses.
+        Clock::time_point next =
+            receiving_ ? until : std::min({until, first_limit(), first_pause()});
         if (!receiving_ && expects()) {
             receiving_ = true;
             receive(lock, next);

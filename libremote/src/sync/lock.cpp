@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <thread>
 
 extern "C" {
 #include "core/base/bytes.h"
@@ -53,24 +52,6 @@ bool is_behind(std::uint32_t ticket, std::uint64_t turn) {
 
 } // namespace
 
-int Locks::read(std::uint64_t lock, State& state, Clock::time_point limit) {
-    std::uint8_t bytes[16];
-    if (int error = backend_.transfer(Kind::read, lock, bytes, sizeof(bytes), limit))
-        return error;
-    std::uint32_t lease_ms = base_load_le32(bytes + lease_at);
-    state = {base_load_le64(bytes), lease_ms ? lease_ms : lease_ms_default};
-    return 0;
-}
-
-int Locks::swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
-                Clock::time_point limit) {
-    Change cas{{desired, 0}, {expected, 0}, {0, 0}, Change::cas};
-    if (int error = backend_.change(lock, sizeof(expected), cas, limit))
-        return error;
-    expected = cas.found[0];
-    return 0;
-}
-
 int Locks::init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point limit) {
     std::uint8_t bytes[16] = {};
     base_store_le32(bytes + lease_at, lease_ms);
@@ -81,55 +62,47 @@ int Locks::init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point li
 void Locks::forget(std::uint64_t address, std::uint64_t bytes) {
     std::lock_guard guard(mutex_);
     waiting_.erase(waiting_.lower_bound(address), waiting_.lower_bound(address + bytes));
-    std::erase_if(held_, [&](const auto& each) { return each.first.first - address < bytes; });
+    std::erase_if(held_, [&](const auto& each) {
+        return each.first.first - address < bytes && !each.second.is_taking;
+    });
 }
 
-// ---- holders ----
+// ---- who holds ----
 
-// taken: the lock's entry.
-void Locks::hold(Held& taken) {
+// Notes that the holder in room takes its lock. 0: it is noted. -EDEADLK: the holder takes it by
+// another op. 1: it holds the lock, as far as this handle knows, with that turn.
+int Locks::begin_taking(Held& room, std::uint64_t& turn) {
     std::lock_guard guard(mutex_);
-    held_.merge(taken);
+    if (const auto held = held_.find(room.begin()->first); held != held_.end()) {
+        turn = held->second.turn;
+        return held->second.is_taking ? -EDEADLK : 1;
+    }
+    held_.merge(room);
+    return 0;
 }
 
-// Unless the lock was forgotten meanwhile.
-void Locks::set_turn(std::uint64_t lock, std::uint64_t turn) {
+// The lock is the holder's, or still is. Unless it was forgotten meanwhile.
+void Locks::set_turn(const Holder& holder, std::uint64_t turn) {
     std::lock_guard guard(mutex_);
-    if (auto held = held_.find({lock, this_thread()}); held != held_.end())
-        held->second = turn;
+    if (auto held = held_.find(holder); held != held_.end())
+        held->second = {turn, false};
 }
 
-void Locks::drop(std::uint64_t lock) {
+void Locks::drop(const Holder& holder) {
     std::lock_guard guard(mutex_);
-    held_.erase({lock, this_thread()});
+    held_.erase(holder);
 }
 
-int Locks::held_turn(std::uint64_t lock, std::uint64_t& turn) {
+int Locks::held_turn(const Holder& holder, std::uint64_t& turn) {
     std::lock_guard guard(mutex_);
-    auto held = held_.find({lock, this_thread()});
-    if (held == held_.end())
+    auto held = held_.find(holder);
+    if (held == held_.end() || held->second.is_taking)
         return -EPERM;
-    turn = held->second;
+    turn = held->second.turn;
     return 0;
 }
 
-// -EDEADLK: the calling thread holds the lock. If its lease expired, the lock has another turn.
-int Locks::check_unheld(std::uint64_t lock, Clock::time_point limit) {
-    std::uint64_t turn = 0;
-    if (held_turn(lock, turn))
-        return 0;
-    State state;
-    if (int error = read(lock, state, limit))
-        return error;
-    if (ticket_of(state.turn) == ticket_of(turn))
-        return -EDEADLK;
-    drop(lock);
-    return 0;
-}
-
-// ---- taking ----
-
-// Finds a ticket that a thread of this handle drew before its wait timed out.
+// Finds a ticket that this handle drew for an op that was given up.
 bool Locks::take_up(std::uint64_t lock, std::uint32_t& ticket) {
     std::lock_guard guard(mutex_);
     auto kept = waiting_.find(lock);
@@ -140,153 +113,339 @@ bool Locks::take_up(std::uint64_t lock, std::uint32_t& ticket) {
     return true;
 }
 
-// Keeps the ticket of a take() that timed out; its turn may have come.
-void Locks::keep(std::uint64_t lock, std::uint32_t ticket, Waiting& room) {
+// Keeps the ticket of an op that was given up; its turn might have come.
+void Locks::keep(std::uint32_t ticket, Waiting& room) {
     std::lock_guard guard(mutex_);
-    held_.erase({lock, this_thread()});
     room.begin()->second = ticket;
     waiting_.merge(room);
 }
 
-int Locks::draw(std::uint64_t lock, std::uint32_t& ticket, Clock::time_point limit) {
-    for (;;) {
-        Change add{{1, 0}, {0, 0}, {0, 0}, REMOTE_ADD};
-        int error = backend_.change(lock + next_at, sizeof(std::uint32_t), add, limit);
-        // A ticket might have been drawn whose number is lost. Waiters pass it over like any other.
-        if (error == -ECONNRESET)
-            continue;
-        ticket = static_cast<std::uint32_t>(add.found[0]);
-        return error;
-    }
-}
+// ---- messages ----
 
-// Waits for the ticket's turn. 0: the turn has come; is_fresh: at most a few ms ago. -EAGAIN: the
-// ticket was passed over. In: is_fresh if the ticket was drawn just now.
-int Locks::await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh,
-                 Clock::time_point limit) {
-    std::uint64_t seen = 0;
-    Clock::time_point since;
-    Clock::time_point looked = Clock::now();
-    auto pause = std::chrono::duration_cast<Clock::duration>(look_first);
-    for (bool first = true;; first = false) {
-        State state;
-        if (int error = read(lock, state, limit))
-            return error;
-        Clock::time_point now = Clock::now();
-        turn = state.turn;
-        if (ticket_of(turn) == ticket) {
-            is_fresh = (!first || is_fresh) && now - looked < late;
-            return 0;
-        }
-        if (is_behind(ticket, turn))
-            return -EAGAIN;
-        if (now >= limit)
-            return -ETIMEDOUT;
-        if (first || turn != seen) {
-            seen = turn;
-            since = now;
-            pause = look_first;
-        }
-        looked = now;
-        if (now - since >= std::chrono::milliseconds(state.lease_ms)) {
-            int error = swap(lock, state.turn, turn_after(turn, true), limit);
+class Locks::Step : public Steps {
+protected:
+    struct State {
+        std::uint64_t turn;
+        std::uint32_t lease_ms;
+    };
+
+    Step(Locks& locks, std::uint64_t lock)
+        : locks_(locks), lock_(lock), holder_(lock, this_thread()) {}
+
+    // Set the op to the next message; true, for next().
+    bool read(Op& op, Clock::time_point begins_at = {}) {
+        op.kind = Kind::read;
+        op.address = lock_;
+        op.bytes = sizeof(bytes_);
+        op.data = bytes_;
+        op.begins_at = begins_at;
+        op.settles = false;
+        return true;
+    }
+    bool change(Op& op, std::uint64_t address, std::uint32_t bytes, const Change& what) {
+        op.kind = Kind::integer;
+        op.address = address;
+        op.bytes = bytes;
+        op.data = nullptr;
+        op.change = what;
+        op.begins_at = {};
+        op.settles = false;
+        return true;
+    }
+    // A CAS of turn.
+    bool swap(Op& op, std::uint64_t expected, std::uint64_t desired) {
+        return change(op, lock_, sizeof(expected),
+                      {{desired, 0}, {expected, 0}, {0, 0}, Change::cas});
+    }
+    // The lock's words, after a read.
+    State state() const {
+        const std::uint32_t lease_ms = base_load_le32(bytes_ + lease_at);
+        return {base_load_le64(bytes_), lease_ms ? lease_ms : lease_ms_default};
+    }
+
+    Locks& locks_;
+    const std::uint64_t lock_;
+    const Holder holder_;
+
+private:
+    std::uint8_t bytes_[16];
+};
+
+// ---- taking ----
+
+/*
+ *   begin -> [checked] -> drawn -> looked ... looked -> [extended] -> held
+ *                           ^        |  \-> passed, looked
+ *                           \--------/ the ticket was passed over
+ */
+class Locks::Taking final : public Step {
+public:
+    Taking(Locks& locks, std::uint64_t lock)
+        : Step(locks, lock), note_{{holder_, {0, true}}}, room_{{lock, 0}} {}
+
+    bool next(Op& op, int& error) noexcept override {
+        const bool goes_on = go_on(op, error);
+        if (!goes_on && error && at_ != At::begin)
+            give_up(error);
+        return goes_on;
+    }
+    int hand_over(std::uint64_t*) override { return static_cast<int>(turn_ & passed_over); }
+
+private:
+    enum class At { begin, checked, drawn, looked, passed, extended };
+
+    bool go_on(Op& op, int& error) {
+        switch (at_) {
+        case At::begin:
+            return !error && begin(op, error);
+        case At::checked:
+            return check(op, error);
+        case At::drawn:
+            return take_ticket(op, error);
+        case At::looked:
+            return !error && look(op, error);
+        case At::passed:
             if (error && error != -ECONNRESET)
-                return error;
-            continue;
+                return false;
+            at_ = At::looked;
+            return read(op);
+        case At::extended:
+            return take_extension(op, error);
         }
-        std::this_thread::sleep_for(
-            std::min<Clock::duration>(pause * (ticket - ticket_of(turn)), look_most));
-        pause = std::min<Clock::duration>(pause * 2, look_most);
+        return false;
     }
-}
 
-int Locks::take(std::uint64_t lock, Clock::time_point limit) {
-    if (int error = check_unheld(lock, limit))
-        return error;
-    for (;;) {
-        // Before a ticket is drawn: without memory to note it, nobody would have the lock.
-        Held taken{{{lock, this_thread()}, 0}};
-        Waiting room{{lock, 0}};
-        std::uint32_t ticket = 0;
-        std::uint64_t turn = 0;
-        bool is_fresh = !take_up(lock, ticket);
-        if (int error = is_fresh ? draw(lock, ticket, limit) : 0)
-            return error;
-        int error = await(lock, ticket, turn, is_fresh, limit);
-        if (error == -EAGAIN)
-            continue;
-        if (!error) {
-            taken.begin()->second = turn;
-            hold(taken);
-            // If the turn came earlier, less of the lease is left than the holder is promised.
-            error = is_fresh ? 0 : extend(lock, limit);
+    // -EDEADLK: the thread holds the lock. If its lease expired, the lock has another turn.
+    bool begin(Op& op, int& error) {
+        const int known = locks_.begin_taking(note_, turn_);
+        if (known < 0) {
+            error = known;
+            return false;
         }
-        if (error == -EPERM)
-            continue;
-        if (error == -ETIMEDOUT)
-            keep(lock, ticket, room);
-        return error ? error : static_cast<int>(turn & passed_over);
+        if (!known)
+            return draw(op);
+        at_ = At::checked;
+        return read(op);
     }
+    bool check(Op& op, int& error) {
+        if (!error && ticket_of(state().turn) != ticket_of(turn_)) {
+            locks_.drop(holder_);
+            if (!locks_.begin_taking(note_, turn_))
+                return draw(op);
+        }
+        error = error ? error : -EDEADLK;
+        at_ = At::begin; // the note isn't this op's, so it stays
+        return false;
+    }
+    bool draw(Op& op) {
+        is_first_ = true;
+        if (locks_.take_up(lock_, ticket_)) {
+            has_ticket_ = true;
+            is_fresh_ = false;
+            looked_ = Clock::now();
+            at_ = At::looked;
+            return read(op);
+        }
+        at_ = At::drawn;
+        change(op, lock_ + next_at, sizeof(ticket_), {{1, 0}, {0, 0}, {0, 0}, REMOTE_ADD});
+        // Without the answer nobody would know the ticket, whose turn costs the others a lease.
+        op.settles = true;
+        return true;
+    }
+    bool take_ticket(Op& op, int& error) {
+        const int given_up = op.call->given_up;
+        // A ticket might have been drawn whose number is lost. Waiters pass it over like any other.
+        if (error == -ECONNRESET && !given_up)
+            return draw(op);
+        if (error)
+            return false;
+        ticket_ = static_cast<std::uint32_t>(op.change.found[0]);
+        has_ticket_ = true;
+        error = given_up;
+        if (error)
+            return false;
+        is_fresh_ = true;
+        looked_ = Clock::now();
+        at_ = At::looked;
+        return read(op);
+    }
+    // Waits for the ticket's turn.
+    bool look(Op& op, int& error) {
+        error = op.call->given_up;
+        if (error)
+            return false;
+        const State found = state();
+        const Clock::time_point now = Clock::now();
+        turn_ = found.turn;
+        if (ticket_of(turn_) == ticket_) {
+            // If the turn came earlier, less of the lease is left than the holder is promised.
+            if ((is_first_ && !is_fresh_) || now - looked_ >= late)
+                return extend(op);
+            locks_.set_turn(holder_, turn_);
+            return false;
+        }
+        if (is_behind(ticket_, turn_)) {
+            has_ticket_ = false; // others passed it over
+            return draw(op);
+        }
+        if (is_first_ || turn_ != seen_) {
+            seen_ = turn_;
+            since_ = now;
+            pause_ = look_first;
+        }
+        is_first_ = false;
+        looked_ = now;
+        if (now - since_ >= std::chrono::milliseconds(found.lease_ms)) {
+            at_ = At::passed;
+            return swap(op, turn_, turn_after(turn_, true));
+        }
+        const auto pause =
+            std::min<Clock::duration>(pause_ * (ticket_ - ticket_of(turn_)), look_most);
+        pause_ = std::min<Clock::duration>(pause_ * 2, look_most);
+        return read(op, now + pause);
+    }
+    bool extend(Op& op) {
+        at_ = At::extended;
+        return swap(op, turn_, extended(turn_));
+    }
+    bool take_extension(Op& op, int& error) {
+        // If the CAS was executed, the next one finds its value.
+        if (error == -ECONNRESET && !op.call->given_up)
+            return extend(op);
+        if (error)
+            return false;
+        const std::uint64_t found = op.change.found[0], wanted = extended(turn_);
+        if (found != turn_ && found != wanted) {
+            has_ticket_ = false;
+            return draw(op);
+        }
+        const bool is_earlier = found == wanted; // executed and its answer lost
+        turn_ = wanted;
+        if (is_earlier)
+            return extend(op);
+        locks_.set_turn(holder_, turn_);
+        return false;
+    }
+    // The op ends without the lock.
+    void give_up(int error) {
+        locks_.drop(holder_);
+        if (has_ticket_ && (error == -ETIMEDOUT || error == -ECANCELED))
+            locks_.keep(ticket_, room_);
+    }
+
+    Held note_;    // memory for the notes of a holder,
+    Waiting room_; // and of a ticket
+    At at_ = At::begin;
+    std::uint32_t ticket_ = 0;
+    bool has_ticket_ = false;
+    bool is_first_ = true;  // look at the turn since the ticket is known
+    bool is_fresh_ = false; // the ticket was drawn just now
+    std::uint64_t turn_ = 0, seen_ = 0;
+    Clock::time_point since_; // seen_ was seen first
+    Clock::time_point looked_;
+    Clock::duration pause_ = look_first;
+};
+
+std::unique_ptr<Steps> Locks::taking(std::uint64_t lock) {
+    return std::make_unique<Taking>(*this, lock);
 }
 
 // ---- holding ----
 
 int Locks::extend(std::uint64_t lock, Clock::time_point limit) {
+    const Holder holder{lock, this_thread()};
     for (;;) {
         std::uint64_t turn = 0;
-        if (int error = held_turn(lock, turn))
+        if (int error = held_turn(holder, turn))
             return error;
-        std::uint64_t found = turn, wanted = extended(turn);
-        int error = swap(lock, found, wanted, limit);
+        const std::uint64_t wanted = extended(turn);
+        Change cas{{wanted, 0}, {turn, 0}, {0, 0}, Change::cas};
+        int error = backend_.change(lock, sizeof(turn), cas, limit);
         // If the CAS was executed, the next one finds its value.
         if (error == -ECONNRESET)
             continue;
         if (error)
             return error;
+        const std::uint64_t found = cas.found[0];
         if (found != turn && found != wanted) {
-            drop(lock);
+            drop(holder);
             return -EPERM;
         }
-        set_turn(lock, wanted);
+        set_turn(holder, wanted);
         if (found == turn)
             return 0;
         // An earlier extension was executed and its answer lost; this one is still to do.
     }
 }
 
-int Locks::give(std::uint64_t lock, Clock::time_point limit) {
-    std::uint64_t turn = 0;
-    if (int error = held_turn(lock, turn))
-        return error;
-    std::uint64_t found = turn;
-    int error = swap(lock, found, turn_after(turn, false), limit);
-    if (error == -ECONNRESET)
-        return settle(lock, turn, limit);
-    // The release was executed or not, so keep the lock: the caller can try again.
-    if (error == -ETIMEDOUT)
-        return error;
-    // An extension was executed and its answer lost.
-    if (!error && found == extended(turn)) {
-        set_turn(lock, found);
-        return give(lock, limit);
-    }
-    drop(lock);
-    // A turn without the mark is this holder's own earlier release.
-    return error || found == turn || found == turn_after(turn, false) ? error : -EPERM;
-}
+// ---- giving ----
 
-// After a lost answer to a release: reads turn to learn whether it was executed.
-int Locks::settle(std::uint64_t lock, std::uint64_t turn, Clock::time_point limit) {
-    State state;
-    if (int error = read(lock, state, limit))
-        return error;
-    if (ticket_of(state.turn) == ticket_of(turn))
-        return give(lock, limit);
-    drop(lock);
-    if (state.turn == turn_after(turn, false))
-        return 0;
-    // Others have had the lock since: turn can't show whether it was released or passed over.
-    return state.turn == turn_after(turn, true) ? -EPERM : -ECONNRESET;
+class Locks::Giving final : public Step {
+public:
+    Giving(Locks& locks, std::uint64_t lock) : Step(locks, lock) {}
+
+    bool next(Op& op, int& error) noexcept override {
+        switch (at_) {
+        case At::begin:
+            return !error && give(op, error);
+        case At::given:
+            return take_given(op, error);
+        case At::settled:
+            return !error && settle(op, error);
+        }
+        return false;
+    }
+    int hand_over(std::uint64_t*) override { return 0; }
+
+private:
+    enum class At { begin, given, settled };
+
+    bool give(Op& op, int& error) {
+        error = locks_.held_turn(holder_, turn_);
+        if (error)
+            return false;
+        at_ = At::given;
+        return swap(op, turn_, turn_after(turn_, false));
+    }
+    bool take_given(Op& op, int& error) {
+        if (error == -ECONNRESET && !op.call->given_up) {
+            at_ = At::settled;
+            return read(op);
+        }
+        // The release was executed or not, so keep the lock: the caller can try again.
+        if (error == -ETIMEDOUT || error == -ECANCELED || (error && op.call->given_up))
+            return false;
+        const std::uint64_t found = op.change.found[0];
+        // An extension was executed and its answer lost.
+        if (!error && found == extended(turn_)) {
+            locks_.set_turn(holder_, found);
+            return give(op, error);
+        }
+        locks_.drop(holder_);
+        // A turn without the mark is this holder's own earlier release.
+        if (!error && found != turn_ && found != turn_after(turn_, false))
+            error = -EPERM;
+        return false;
+    }
+    // After a lost answer to a release: looks at turn to learn whether it was executed.
+    bool settle(Op& op, int& error) {
+        const std::uint64_t found = state().turn;
+        if (ticket_of(found) == ticket_of(turn_))
+            return give(op, error);
+        locks_.drop(holder_);
+        // Others might have had the lock since: then turn can't show whether it was released or
+        // passed over.
+        if (found != turn_after(turn_, false))
+            error = found == turn_after(turn_, true) ? -EPERM : -ECONNRESET;
+        return false;
+    }
+
+    At at_ = At::begin;
+    std::uint64_t turn_ = 0;
+};
+
+std::unique_ptr<Steps> Locks::giving(std::uint64_t lock) {
+    return std::make_unique<Giving>(*this, lock);
 }
 
 } // namespace remora::lib

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -34,43 +35,37 @@ public:
 
     // limit: as in backend.hpp.
     int init(std::uint64_t lock, std::uint32_t lease_ms, Clock::time_point limit);
-    // 1: the previous holder was passed over. -EDEADLK: the calling thread holds the lock.
-    int take(std::uint64_t lock, Clock::time_point limit);
     int extend(std::uint64_t lock, Clock::time_point limit);
-    int give(std::uint64_t lock, Clock::time_point limit);
+    // The steps of an op for the calling thread. Result 1: the previous holder was passed over.
+    // -EDEADLK: the thread holds the lock, or takes it by another op.
+    std::unique_ptr<Steps> taking(std::uint64_t lock);
+    std::unique_ptr<Steps> giving(std::uint64_t lock);
     // The memory is no longer a lock, or is a new one.
     void forget(std::uint64_t address, std::uint64_t bytes);
 
 private:
     using Holder = std::pair<std::uint64_t, std::uint64_t>; // lock and thread
-    using Held = std::map<Holder, std::uint64_t>;           // turn, as the holder knows it
-    using Waiting = std::multimap<std::uint64_t, std::uint32_t>;
-
-    struct State {
-        std::uint64_t turn;
-        std::uint32_t lease_ms;
+    struct Hold {
+        std::uint64_t turn; // as the holder knows it
+        bool is_taking;     // an op takes the lock: not held yet
     };
+    using Held = std::map<Holder, Hold>;
+    using Waiting = std::multimap<std::uint64_t, std::uint32_t>;
+    class Step;
+    class Taking;
+    class Giving;
 
-    int read(std::uint64_t lock, State& state, Clock::time_point limit);
     bool take_up(std::uint64_t lock, std::uint32_t& ticket);
-    int draw(std::uint64_t lock, std::uint32_t& ticket, Clock::time_point limit);
-    int await(std::uint64_t lock, std::uint32_t ticket, std::uint64_t& turn, bool& is_fresh,
-              Clock::time_point limit);
-    int settle(std::uint64_t lock, std::uint64_t turn, Clock::time_point limit);
-    int check_unheld(std::uint64_t lock, Clock::time_point limit);
-    int held_turn(std::uint64_t lock, std::uint64_t& turn);
-    void hold(Held& taken);
-    void set_turn(std::uint64_t lock, std::uint64_t turn);
-    void drop(std::uint64_t lock);
-    void keep(std::uint64_t lock, std::uint32_t ticket, Waiting& room);
-    // CAS of turn from expected to desired; expected becomes the value found.
-    int swap(std::uint64_t lock, std::uint64_t& expected, std::uint64_t desired,
-             Clock::time_point limit);
+    int begin_taking(Held& room, std::uint64_t& turn);
+    int held_turn(const Holder& holder, std::uint64_t& turn);
+    void set_turn(const Holder& holder, std::uint64_t turn);
+    void drop(const Holder& holder);
+    void keep(std::uint32_t ticket, Waiting& room);
 
     Backend& backend_;
-    std::mutex mutex_;
+    std::mutex mutex_; // all below; no call of the backend is made under it
     Held held_;
-    Waiting waiting_; // tickets of takers that timed out
+    Waiting waiting_; // tickets of takers that were given up
 };
 
 } // namespace remora::lib

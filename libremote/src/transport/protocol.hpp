@@ -35,6 +35,7 @@ struct Out {
     rmem_named named;
     rmem_listed listed;
     Op* op;
+    std::uint8_t claimed; // an alloc's: the first byte of its region
 };
 
 static_assert(offsetof(Out, core) == 0);
