@@ -120,11 +120,12 @@ enum remote_op_flag {
  *
  * LOCK and UNLOCK are remote_lock() and remote_unlock(). The holder is the thread that submits
  * LOCK; it also submits UNLOCK. -EDEADLK: the thread holds the lock, or another of its LOCKs is
- * under way. Neither RELEASE, FENCE nor UNLOCK waits for a LOCK, nor does remote_close() for its
- * turn. Operations linked behind a LOCK have their place in the order from when the lock is held.
- * A LOCK that ends with -ETIMEDOUT or -ECANCELED leaves its place in the queue to the handle's next
- * one, as remote_lock() does. So that the place isn't lost, the library waits up to half a second for
- * the answer if it is just being drawn. Embedded, the submission itself waits for the lock.
+ * under way. No RELEASE, FENCE or UNLOCK waits for a LOCK. Operations linked behind a LOCK have
+ * their places in the order from when the lock is held. A LOCK that ends with -ETIMEDOUT or
+ * -ECANCELED leaves its place in the queue to the handle's next one, as remote_lock() does. So that
+ * the place isn't lost, the library waits up to half a second for the answer if it is just being
+ * drawn. Embedded, and by dev: in a program that gets no io_uring, the submission itself waits for
+ * the lock.
  */
 struct remote_op {
 	uint32_t size; /* sizeof(struct remote_op) */

@@ -69,7 +69,8 @@ def without_io_uring(machine):
 def test_device_without_io_uring(lab):
     """Where a program gets no io_uring, each operation is an ioctl(). Layers above them are the same."""
     with without_io_uring(lab["compute"]):
-        through_device(lab, "*/Given:-*Litmus*:*Lock*:*Heap*:*Mapped*")
+        # A submission waits for its lock there.
+        through_device(lab, "*/Given:-*Litmus*:*Lock*:*Heap*:*Mapped*:*Contended*")
 
 
 @tap.bound(1500)
