@@ -289,6 +289,7 @@ public:
         op.region = {0, shift_ ? 1 : bytes_};
         op.permission = permission_;
         op.settles = true;
+        op.tries = 0; // a queue uses its ops again
         return true;
     }
     int hand_over(std::uint64_t* found) override {
