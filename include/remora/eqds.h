@@ -56,9 +56,25 @@
  * and MUST accept those of before for a while. Answers go to EQDS_PORT of the address, so a cookie
  * proves that the peer is whoever has that port.
  *
+ * Translated addresses (extended). A sender without a cookie SHOULD send an RTS from port EQDS_PORT
+ * now and then, with EQDS_CLAIM in attempt, and in cookie SipHash-2-4 by a key of zeros of eight zero
+ * bytes and its source address (IPv4 as mapped address), or 1 in place of 0.
+ * Where the packet comes from another address than it claims, the PAUSE goes from EQDS_PORT to the
+ * port that the packet came from, with EQDS_MARK_TRANSLATED. It tells the cookie only if that port
+ * is EQDS_PORT. If it tells none, the sender MUST NOT go on: no answer can reach it.
+ *
  * Packets given up (extended). A sender MAY give up a packet that does not arrive. It then counts
  * its number as acknowledged, so that unacked tells the receiver not to wait for it. It MUST tell
  * that by a data packet or RTS until the receiver has acknowledged the number.
+ *
+ * Lack of memory (extended). A receiver that has no memory for a packet SHOULD answer it by a NACK
+ * with EQDS_MARK_NO_ROOM. The packet got through, so a sender MUST NOT take that for a reason to
+ * give it up. Ends that don't know the mark take the packet for a trimmed one.
+ *
+ * Congestion (extended). A receiver that lowers its pulls for any packets that arrive with congestion
+ * experienced sets EQDS_MARK_ECN in its control packets. The sender of such a tunnel SHOULD send
+ * all data packets as ECN-capable. Where the payload is not, the receiver MUST
+ * NOT drop it for the mark. Without EQDS_MARK_ECN a packet's outer ECN field is the inner one.
  *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
  * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind
@@ -101,7 +117,7 @@
  * none of them. That tells the two apart in the paper profile.
  */
 #define EQDS_SYN 0x01	/* the tunnel isn't known to be open yet; control: answers such a packet */
-#define EQDS_NACK 0x02	/* control: the packet echo was trimmed, send it again */
+#define EQDS_NACK 0x02	/* control: the packet echo was trimmed, or refused: send it again */
 #define EQDS_SACK 0x04	/* control: the packet echo has arrived */
 #define EQDS_ACK 0x08	/* control: all packets before ack have arrived */
 #define EQDS_EMPTY 0x10 /* data: an RTS, or with FIN the end of the tunnel */
@@ -132,7 +148,7 @@ struct eqds_data {
 	__u8 kind;	     /* EQDS_KIND_DATA */
 	__u8 flags;	     /* SYN, EMPTY, FIN, TRIM */
 	__u8 next_proto;     /* EQDS_PROTO_* or another IP protocol number */
-	__u8 attempt;	     /* 0 the first time this number is sent, wrapping; or COUNTED */
+	__u8 attempt;	     /* 0 the first time this number is sent, wrapping; COUNTED; or CLAIM */
 	__be32 epoch;
 	__be32 seq;
 	__be32 pull_target;  /* pull number asked for */
@@ -142,10 +158,17 @@ struct eqds_data {
 	__be16 unacked;	     /* numbers before seq from the oldest one not acknowledged on */
 	__be32 stamp;	     /* the sender's clock in units of 16 ns, wrapping */
 	__be32 backlog;	     /* bytes the sender has queued beyond those of the pull target */
-	__be64 cookie;	     /* as the receiver gave it, or 0 */
+	__be64 cookie;	     /* as the receiver gave it, 0, or a claim */
 };
 
-#define EQDS_MARK_CE 0x01 /* the packet echo arrived with congestion experienced */
+/* marks. Receivers of a control packet ignore other bits. */
+#define EQDS_MARK_CE 0x01      /* the packet echo arrived with congestion experienced */
+#define EQDS_MARK_NO_ROOM 0x02 /* NACK: the packet echo arrived, but there is no memory for it */
+#define EQDS_MARK_ECN 0x04     /* marks of congestion count on any packet */
+#define EQDS_MARK_TRANSLATED 0x08 /* PAUSE: the packet came from another address than it claims */
+
+/* attempt of an RTS with SYN: cookie is a claim. */
+#define EQDS_CLAIM 1
 
 struct eqds_control {
 	__u8 kind;	     /* EQDS_KIND_CONTROL */

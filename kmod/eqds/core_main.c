@@ -22,6 +22,7 @@ EXPORT_SYMBOL_GPL(eqds_wire_parse);
 EXPORT_SYMBOL_GPL(eqds_wire_bytes);
 EXPORT_SYMBOL_GPL(eqds_wire_encode);
 EXPORT_SYMBOL_GPL(eqds_cookie);
+EXPORT_SYMBOL_GPL(eqds_cookie_claim);
 
 EXPORT_SYMBOL_GPL(eqds_tag_payload_begin);
 EXPORT_SYMBOL_GPL(eqds_tag_seal);

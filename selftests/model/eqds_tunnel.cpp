@@ -12,11 +12,14 @@
 //   - a receiver delivers a packet once between two beginnings of an epoch, in the order of
 //   numbers;
 //   - a packet that its sender frees has arrived;
+//   - a packet is given up only if one of its transmissions was lost, trimmed, or late; a receiver
+//     without memory refuses packets as often as it likes;
 //   - eqds_sender_check() and eqds_receiver_check();
 //   - while a BDP of demand remains: credit + pulls in flight + credit owed by the list + demand in
 //     flight = one BDP, and none of the last three is negative;
 //   - from every state, all that was offered is acknowledged once faults end, with the messages on
-//     their way lost: the timers that the core has armed are all that brings the ends back.
+//     their way lost: the timers that the core has armed are all that brings the ends back. A
+//     packet that was given up is not acknowledged, but its receiver waits for it no more.
 //
 // Time is abstract: a deadline that is armed may pass now. Assumptions, for numbers wrap:
 //
@@ -51,6 +54,8 @@ enum Mutation {
     WAITS_FOR_HOLES,
     CUTS_DEMAND,
     SAME_EPOCH,
+    REFUSALS_STRIKE,
+    HIDES_HOLES,
     MUTATIONS
 };
 
@@ -65,16 +70,18 @@ const char* const mutation_names[] = {
     "a receiver that forgot waits for packets that it had acknowledged",
     "a receiver that forgot ignores targets beyond one BDP",
     "the sender opens the epoch again that it had",
+    "a receiver without memory says that the packet was trimmed",
+    "the receiver is not told of numbers that were given up",
 };
 static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
 
-enum Place : uint8_t { AT_USER, QUEUED, IN_FLIGHT, RETRANSMIT, FREED };
+enum Place : uint8_t { AT_USER, QUEUED, IN_FLIGHT, RETRANSMIT, FREED, LOST };
 
 struct Message {
     uint8_t flags, control, epoch, pull;
     uint8_t number; // data: seq; control: ack
     uint8_t behind; // data: unacked; control: sack
-    uint8_t echo, attempt;
+    uint8_t echo, attempt, marks;
     uint8_t payload; // 1 + packet; 0: none
     uint8_t current; // sent, or caused, by this life of the sender
     auto operator<=>(const Message&) const = default;
@@ -85,11 +92,14 @@ struct State {
     uint8_t state, epoch, una, next, pull, target, told, timeouts, resting, rts_due;
     int8_t credit;
     uint8_t place[packets_max], seq[packets_max], attempt[packets_max];
+    uint8_t strikes[packets_max]; // at most strikes_max; and whether the last failure is among them
+    uint8_t skipping, skip;
     // receiver
     uint8_t established, r_epoch, expected, end, r_pull, r_target, r_told;
     uint8_t slot[window_most]; // 1 + packet, or arrived_mark
     // history
     uint8_t arrived;   // bits of packets
+    uint8_t hurt;      // bits of packets: a transmission was lost, trimmed, or late
     uint8_t delivered; // bits, since the receiver's epoch began
     uint8_t r_current; // this life of the sender opened the receiver's epoch
     uint8_t r_whole;   // for the first time, so the receiver has seen all of it
@@ -100,7 +110,7 @@ struct State {
 };
 
 struct Seen {
-    uint64_t wrapped, restarted, released, refuted, relearned, nacked, rested, false_acks;
+    uint64_t wrapped, restarted, released, refuted, relearned, nacked, rested, false_acks, lost;
 };
 
 struct Bounds {
@@ -108,7 +118,8 @@ struct Bounds {
     uint8_t packets, window_mtus;
     bool trimming, overdraw, pull_trimmed, ordered;
     bool colliding;
-    bool patient; // timeouts don't open the tunnel again
+    bool patient;        // timeouts don't open the tunnel again
+    uint8_t strikes_max; // 0: no packet is given up, nor refused
     uint8_t sender_forgets, receiver_forgets, lives;
 };
 
@@ -132,7 +143,7 @@ struct Ends {
         config.pull_trimmed = bounds.pull_trimmed;
         config.ordered = bounds.ordered;
         config.timeouts_max = bounds.patient ? 2 : 1;
-        config.strikes_max = 0; // a packet that its sender frees has arrived
+        config.strikes_max = bounds.strikes_max;
         config.rto_min_ns = config.rto_max_ns = rto_ns;
         config.idle_ns = idle_ns;
         gift_forgotten = bounds.receiver_forgets ? eqds_gift_max(&config) : 0;
@@ -153,14 +164,18 @@ struct Ends {
         s.rts_due_ns = from.rts_due ? now_ns + 1 : EQDS_NEVER;
         s.credit_bytes = from.credit;
         s.used_ns = s.progress_ns = now_ns;
+        s.skipping = from.skipping;
+        s.skip = from.skip;
         for (uint8_t i = 0; i < packets_max; i++) {
             eqds_packet& packet = at_sender[i] = {};
             packet.bytes = 1;
             packet.seq = from.seq[i];
             packet.attempt = from.attempt[i] & 1;
             packet.again = from.attempt[i] & 2;
+            packet.strikes = from.strikes[i] >> 1;
+            packet.judged = from.strikes[i] & 1;
             packet.sent_ns = now_ns;
-            if (from.place[i] == AT_USER || from.place[i] == FREED)
+            if (from.place[i] == AT_USER || from.place[i] >= FREED)
                 continue;
             packet.state = uint8_t(from.place[i] - QUEUED + EQDS_PACKET_QUEUED);
             eqds_list_append(packet.state == EQDS_PACKET_QUEUED      ? &s.queue
@@ -201,6 +216,10 @@ struct Ends {
         }
     }
 
+    uint8_t strikes(const eqds_packet& packet) const {
+        return uint8_t(std::min(packet.strikes, config.strikes_max) << 1 | packet.judged);
+    }
+
     // to.place of packets that the core doesn't hold stays.
     void store(State& to) const {
         to.state = s.state;
@@ -214,6 +233,8 @@ struct Ends {
         to.resting = s.resting;
         to.rts_due = s.rts_due_ns != EQDS_NEVER;
         to.credit = int8_t(s.credit_bytes);
+        to.skipping = s.skipping;
+        to.skip = s.skipping ? uint8_t(s.skip) : 0;
         for (const eqds_list* list : {&s.queue, &s.in_flight, &s.retransmit}) {
             for (const eqds_packet* packet = list->head; packet; packet = packet->next) {
                 auto i = packet - at_sender;
@@ -221,6 +242,7 @@ struct Ends {
                 to.place[i] = uint8_t(packet->state - EQDS_PACKET_QUEUED + QUEUED);
                 to.seq[i] = numbered ? uint8_t(packet->seq) : 0;
                 to.attempt[i] = numbered ? uint8_t(packet->again << 1 | (packet->attempt & 1)) : 0;
+                to.strikes[i] = strikes(*packet);
             }
         }
         to.established = r.established;
@@ -267,6 +289,7 @@ struct Ends {
         m.behind = uint8_t(head.control ? head.sack : head.unacked);
         m.echo = uint8_t(head.echo);
         m.attempt = head.attempt & 1;
+        m.marks = head.marks;
         m.payload = payload;
         return m;
     }
@@ -279,6 +302,7 @@ struct Ends {
         head.epoch = m.epoch;
         head.pull = m.pull;
         head.attempt = m.attempt;
+        head.marks = m.marks;
         head.bytes = m.payload ? 1 : 0;
         (m.control ? head.ack : head.seq) = m.number;
         head.unacked = m.control ? 0 : m.behind;
@@ -345,6 +369,8 @@ private:
             text += ", echo " + std::to_string(m.echo);
         if (m.payload)
             text += ", packet " + std::to_string(m.payload);
+        if (m.marks & EQDS_MARK_NO_ROOM)
+            text += ", no room";
         return text + (m.current ? "" : " (of an earlier life)");
     }
 
@@ -353,12 +379,21 @@ private:
         s.message[--s.messages] = {};
     }
 
+    void lose(State& s, const Message& m) const {
+        if (m.payload && bounds_.strikes_max)
+            s.hurt |= uint8_t(1 << (m.payload - 1));
+    }
+
     // Lost if the network is full: another one could have been lost before.
-    static void send(State& s, const Message& m) {
+    void send(State& s, const Message& m) const {
         Message* end = s.message + s.messages;
         Message* at = std::lower_bound(s.message, end, m);
-        if (s.messages == messages_max || (at != end && *at == m))
+        if (at != end && *at == m)
             return;
+        if (s.messages == messages_max) {
+            lose(s, m);
+            return;
+        }
         std::move_backward(at, end, end + 1);
         *at = m;
         s.messages++;
@@ -406,13 +441,17 @@ private:
         ends.store(s);
         if (mutation_ == FORGETS_RTS)
             s.rts_due = 0;
+        if (mutation_ == HIDES_HOLES)
+            s.skipping = s.skip = 0;
         if (began)
             step.good = begin_life(s);
         for (uint8_t i = 0; i < s.messages;) {
-            if (ends.is_expired(s.message[i]))
-                remove(s, i);
-            else
+            if (!ends.is_expired(s.message[i])) {
                 i++;
+                continue;
+            }
+            lose(s, s.message[i]);
+            remove(s, i);
         }
         if (!step.violation)
             step.violation = eqds_sender_check(&ends.s);
@@ -426,10 +465,18 @@ private:
     Step after_sender(const State& before, Ends& ends, const eqds_out& out) const {
         Step step{before};
         const bool restarted = out.verdict == EQDS_RESTARTED;
+        for (const eqds_packet* p = out.lost; p; p = p->next) {
+            auto i = p - ends.at_sender;
+            step.next.place[i] = LOST;
+            step.next.seq[i] = step.next.attempt[i] = step.next.strikes[i] = 0;
+            seen.lost++;
+            if (!(before.hurt & 1 << i))
+                step.violation = "a packet is given up that was neither lost nor trimmed";
+        }
         for (const eqds_packet* p = out.free; p; p = p->next) {
             auto i = p - ends.at_sender;
             step.next.place[i] = FREED;
-            step.next.seq[i] = step.next.attempt[i] = 0;
+            step.next.seq[i] = step.next.attempt[i] = step.next.strikes[i] = 0;
             if (before.arrived & 1 << i)
                 continue;
             seen.false_acks++;
@@ -472,7 +519,8 @@ private:
         Step step{before};
         State& s = step.next;
         bool opened = ends.r.established && (!before.established || ends.r.epoch != before.r_epoch);
-        if (m.payload && !(m.flags & EQDS_TRIM) && !out.free && ends.r.established)
+        const bool refused = out.head.flags & EQDS_NACK && !(out.head.flags & EQDS_FIN);
+        if (m.payload && !(m.flags & EQDS_TRIM) && !out.free && !refused && ends.r.established)
             s.arrived |= uint8_t(1 << (m.payload - 1));
         if (opened && !held)
             s.delivered = 0;
@@ -491,6 +539,8 @@ private:
             Message reply = Ends::message(out.head, 0);
             if (mutation_ == ACKS_WHAT_IS_CUT && reply.flags & EQDS_NACK && m.flags & EQDS_TRIM)
                 reply.flags ^= EQDS_NACK | EQDS_SACK;
+            if (mutation_ == REFUSALS_STRIKE)
+                reply.marks = 0;
             reply.current = before.established || opened ? s.r_current : m.current;
             send(s, reply);
         }
@@ -519,18 +569,24 @@ private:
 
     template <class Emit>
     void transmit(const State& s, Emit& emit) const {
-        Ends ends(bounds_, s);
-        eqds_head head;
-        eqds_packet* packet = eqds_sender_next(&ends.s, now_ns, &head);
-        if (!packet)
-            return;
-        Step step{s};
-        settle(step, ends, false);
-        seen.wrapped += step.next.next < s.next;
-        Message m = Ends::message(head, uint8_t(packet - ends.at_sender + 1));
-        m.current = 1;
-        send(step.next, m);
-        emit_step(emit, step, [=] { return "sends " + text(m); });
+        // The peer was heard since the packet left the last time, or not.
+        for (bool heard : {false, true}) {
+            Ends ends(bounds_, s);
+            eqds_head head;
+            if (heard && (!bounds_.strikes_max || !ends.s.retransmit.count))
+                return;
+            ends.s.heard_ns = heard ? now_ns + 1 : 0;
+            eqds_packet* packet = eqds_sender_next(&ends.s, now_ns, &head);
+            if (!packet)
+                return;
+            Step step{s};
+            settle(step, ends, false);
+            seen.wrapped += step.next.next < s.next;
+            Message m = Ends::message(head, uint8_t(packet - ends.at_sender + 1));
+            m.current = 1;
+            send(step.next, m);
+            emit_step(emit, step, [=] { return "sends " + text(m) + (heard ? ", a strike" : ""); });
+        }
     }
 
     template <class Emit>
@@ -546,7 +602,10 @@ private:
                 eqds_list_insert(&ends.s.in_flight, nullptr, &ends.at_sender[packet]);
             }
             eqds_sender_expire(&ends.s, now, &out);
-            emit_step(emit, after_sender(s, ends, out), [=] {
+            State late = s;
+            if (packet >= 0 && bounds_.strikes_max)
+                late.hurt |= uint8_t(1 << packet);
+            emit_step(emit, after_sender(late, ends, out), [=] {
                 return name + (packet >= 0 ? " of packet " + std::to_string(packet + 1) : "") +
                        (counts ? "" : ", part of the last one");
             });
@@ -584,9 +643,12 @@ private:
         const Message m = s.message[i];
         State without = s;
         remove(without, i);
-        emit(without, nullptr, [=] { return "lost: " + text(m); });
         arrive(without, m, emit, "arrives: ");
         arrive(s, m, emit, "a copy arrives: ");
+        if (m.payload && !(m.flags & EQDS_TRIM) && bounds_.strikes_max)
+            refuse(without, m, emit);
+        lose(without, m);
+        emit(without, nullptr, [=] { return "lost: " + text(m); });
         if (m.payload && !(m.flags & EQDS_TRIM) && bounds_.trimming) {
             Message cut = m;
             cut.flags |= EQDS_TRIM;
@@ -600,6 +662,13 @@ private:
         Ends ends(bounds_, s);
         Step step = m.control ? at_sender(s, ends, m) : at_receiver(s, ends, m);
         emit_step(emit, step, [=] { return how + text(m); });
+    }
+
+    template <class Emit>
+    void refuse(const State& s, const Message& m, Emit& emit) const {
+        Ends ends(bounds_, s);
+        emit_step(emit, at_receiver(s, ends, m, true),
+                  [=] { return "arrives, and finds no memory: " + text(m); });
     }
 
     Step at_sender(const State& s, Ends& ends, const Message& m) const {
@@ -616,10 +685,12 @@ private:
         return after_sender(s, ends, out);
     }
 
-    Step at_receiver(const State& s, Ends& ends, const Message& m) const {
+    Step at_receiver(const State& s, Ends& ends, const Message& m, bool no_room = false) const {
         eqds_out out;
         const uint32_t held = ends.r.held;
-        receiver_receives(ends, Ends::head(m), m.payload, now_ns, out);
+        eqds_head head = Ends::head(m);
+        head.no_room = no_room;
+        receiver_receives(ends, head, m.payload, now_ns, out);
         return after_receiver(s, ends, m, out, held);
     }
 
@@ -636,8 +707,9 @@ private:
         if (mutation_ == CUTS_DEMAND && established &&
             eqds_ahead(head.pull, ends.r.pull, bounds_.profile.pull_bits) > bounds_.window_mtus)
             head.pull = ends.r.pull;
-        eqds_packet* packet =
-            payload && !(head.flags & EQDS_TRIM) ? &ends.at_receiver[payload - 1] : nullptr;
+        eqds_packet* packet = payload && !(head.flags & EQDS_TRIM) && !head.no_room
+                                  ? &ends.at_receiver[payload - 1]
+                                  : nullptr;
         eqds_receiver_receive(&ends.r, now, &head, 1, packet, &out);
         if (mutation_ == DUPLICATES && out.verdict == EQDS_DUPLICATE && out.free)
             std::swap(out.deliver, out.free);
@@ -663,12 +735,13 @@ private:
             next.state = EQDS_SENDER_CLOSED;
             next.epoch = epoch;
             next.una = next.next = next.pull = next.target = next.told = 0;
-            next.timeouts = next.rts_due = 0;
+            next.timeouts = next.rts_due = next.skipping = next.skip = 0;
             next.resting = 1;
             next.credit = 0;
             for (uint8_t i = 0; i < packets_max; i++) {
-                next.place[i] = s.place[i] == FREED ? FREED : AT_USER;
-                next.seq[i] = next.attempt[i] = 0;
+                if (s.place[i] < FREED)
+                    next.place[i] = AT_USER;
+                next.seq[i] = next.attempt[i] = next.strikes[i] = 0;
             }
             emit(next, nullptr,
                  [=] { return "the sender forgets, its next epoch is " + std::to_string(epoch); });
@@ -694,6 +767,14 @@ private:
 
     // ---- the end of faults ----
 
+    const char* waits_for_hole(const Ends& ends) const {
+        return bounds_.strikes_max && ends.s.state == EQDS_SENDER_ESTABLISHED &&
+                       ends.r.established && ends.r.epoch == ends.s.epoch &&
+                       ends.r.expected != ends.s.next
+                   ? "the receiver waits for a packet that was given up"
+                   : nullptr;
+    }
+
     // Messages on their way are lost, later ones arrive in order. NULL: all is acknowledged.
     const char* heal(const State& from) const {
         constexpr int rounds = 200;
@@ -707,6 +788,8 @@ private:
                 wire.push_back(out.head);
             if (mutation_ == FORGETS_RTS)
                 ends.s.rts_due_ns = EQDS_NEVER;
+            if (mutation_ == HIDES_HOLES)
+                ends.s.skipping = false;
         };
         auto to_receiver = [&](const eqds_head& head, uint8_t payload) {
             act([&](eqds_out& out) { receiver_receives(ends, head, payload, clock, out); });
@@ -727,7 +810,7 @@ private:
                 else
                     to_receiver(head, 0);
             } else if (ends.s.resting) {
-                return nullptr;
+                return waits_for_hole(ends);
             } else if (eqds_packet* packet = eqds_sender_next(&ends.s, clock, &head)) {
                 to_receiver(head, uint8_t(packet - ends.at_sender + 1));
             } else if (eqds_asl_next(&ends.asl, clock, &head)) {
@@ -780,6 +863,15 @@ Bounds wide() {
     return b;
 }
 
+// The path keeps packets back, and the receiver is without memory at times.
+Bounds hopeless() {
+    Bounds b = bounds();
+    b.profile = three_bits;
+    b.packets = b.strikes_max = 1;
+    b.trimming = true;
+    return b;
+}
+
 constexpr uint64_t states_max = 20'000'000;
 
 struct Correct {
@@ -796,6 +888,7 @@ struct Correct {
         sum.relearned += seen.relearned;
         sum.nacked += seen.nacked;
         sum.rested += seen.rested;
+        sum.lost += seen.lost;
         if (!bounds.colliding)
             return;
         printf("# numbers refuted: %llu, false acknowledgements: %llu\n",
@@ -832,6 +925,7 @@ int main(int argc, char** argv) {
     b.profile = three_bits;
     b.window_mtus = 2;
     correct.run("a BDP of two MTUs", b);
+    correct.run("packets are given up, or refused", hopeless());
     b = bounds();
     b.patient = false;
     b.lives = 2;
@@ -855,10 +949,13 @@ int main(int argc, char** argv) {
         b.pull_trimmed = true;
         b.packets = 1;
         correct.run("and a trimmed packet is demand", b);
+        b = hopeless();
+        b.packets = 2;
+        correct.run("two packets are given up, or refused", b);
     }
     const Seen& sum = correct.sum;
     report.result(sum.wrapped && sum.restarted && sum.released && sum.relearned && sum.nacked &&
-                      sum.rested,
+                      sum.rested && sum.lost,
                   "every outcome was met");
 
     Bounds trims = bounds();
@@ -866,8 +963,9 @@ int main(int argc, char** argv) {
     Bounds impatient = bounds();
     impatient.patient = false;
     impatient.lives = 2;
-    const Bounds wrong[MUTATIONS] = {bounds(), bounds(), bounds(), forgetful(0, 1), forgetful(0, 1),
-                                     bounds(), trims,    wide(),   wide(),          impatient};
+    const Bounds wrong[MUTATIONS] = {bounds(),        bounds(),  bounds(),   forgetful(0, 1),
+                                     forgetful(0, 1), bounds(),  trims,      wide(),
+                                     wide(),          impatient, hopeless(), hopeless()};
     for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {
         TunnelModel model(wrong[mutation], static_cast<Mutation>(mutation));
         auto out = model::Explorer<TunnelModel>(model, states_max).run();

@@ -119,6 +119,14 @@ class Program(unittest.TestCase):
         self.assertEqual(8, many["hosts"] / few["hosts"])
         self.assertLess(many["memory_bytes"] / few["memory_bytes"], 8 * 1.5)
 
+    def test_flows_end_though_tunnels_give_packets_up(self):
+        """A packet is given up when it is trimmed for the first time. The flow sends its bytes again."""
+        run = results("--topology", "leaf-spine", "--leaves", 1, "--spines", 1, "--hosts-per-leaf", 9, "--queue", "trim",
+                      "--queue-packets", 8, "--transport", "eqds", "--workload", "incast", "--flow-bytes", 300000,
+                      "--eqds-strikes", 1, "--check")
+        self.assertTrue(sum(flow["edge_drops"] for flow in run["flows"]))
+        self.assertEqual({300000}, {flow["delivered_bytes"] for flow in run["flows"]})
+
     def test_marks_of_an_oversubscribed_core_bound_its_trims(self):
         """Four hosts send over one link of their own speed to four others."""
         words = ("--topology", "leaf-spine", "--leaves", 2, "--spines", 1, "--hosts-per-leaf", 8, "--fabric-gbps", 10,

@@ -30,7 +30,7 @@ EqdsNet::EqdsNet(Sim& owner) : sim(owner) {
     config.overdraw = params.eqds_overdraw;
     config.pull_trimmed = params.eqds_pull_trimmed;
     config.ordered = !params.eqds_unordered;
-    config.strikes_max = 0; // a native flow ends when all of its bytes have arrived
+    config.strikes_max = static_cast<u8>(params.eqds_strikes);
     config.idle_ns = 1'000'000'000;
     config.rto_min_ns = static_cast<std::uint64_t>(spray_rto_us(params, params.eqds_rto_us) * 1000);
     config.rto_max_ns = std::max(config.rto_max_ns, config.rto_min_ns);
@@ -222,8 +222,27 @@ void EqdsHost::release(EqdsTunnel& tunnel, eqds_packet* chain) {
     }
 }
 
+// The tunnel has given packets up. An EQDS flow sends their bytes again, in new packets.
+void EqdsHost::give_up(EqdsTunnel& tunnel, eqds_packet* chain) {
+    while (chain) {
+        EqdsNet::Node* node = node_of(chain);
+        chain = chain->next;
+        if (node->packet) {
+            sim_.flows[node->packet->flow]->edge_drops++;
+            sim_.watch("edge-drop", *node->packet, ~0u);
+            sim_.pool.give(node->packet);
+            held_--;
+        } else {
+            tunnel.native->edge_drops++;
+            tunnel.fed_bytes -= node->payload_bytes;
+        }
+        net_.give_node(node);
+    }
+}
+
 void EqdsHost::after_sender(EqdsTunnel& tunnel, eqds_out& out) {
     release(tunnel, out.free);
+    give_up(tunnel, out.lost);
     if (out.send)
         send_head(tunnel, out.head);
     eqds_drr_update(&drr_, tunnel.native ? &native_ : &tcp_, &tunnel.sender);
@@ -401,6 +420,8 @@ void EqdsHost::expire_sender(EqdsTunnel& tunnel) {
     require(eqds_sender_deadline_ns(&tunnel.sender) > sim_.now() / ns,
             "EQDS: a sender's deadline stays in the past");
     after_sender(tunnel, out);
+    if (tunnel.native)
+        feed_native(tunnel);
 }
 
 void EqdsHost::expire_receiver(EqdsTunnel& tunnel) {

@@ -123,6 +123,7 @@ private:
     void after_receiver(EqdsTunnel& tunnel, eqds_out& out);
     void feed_native(EqdsTunnel& tunnel);
     void release(EqdsTunnel& tunnel, eqds_packet* chain);
+    void give_up(EqdsTunnel& tunnel, eqds_packet* chain);
     void hand_over(EqdsTunnel& tunnel, EqdsNet::Node* node);
     void send_head(EqdsTunnel& tunnel, const eqds_head& head);
     void write_header(Packet& packet, const eqds_head& head);

@@ -178,6 +178,10 @@ void add_transports(CLI::App& app, Params& p) {
     add("--ndp-rto-us", p.ndp_rto_us, "NDP's retransmission timeout; 0: from queue and speed");
     add("--paths", p.paths, "path ids that NDP and EQDS spray over");
     add("--eqds-window", p.eqds_window, "credit of a tunnel, in MTUs");
+    add("--eqds-strikes", p.eqds_strikes,
+        "failed transmissions of a packet, after which it is given up: 1 if trimmed, 8 if lost; 0: "
+        "never")
+        ->check(CLI::Range(0, 255));
     add("--eqds-mode", p.eqds_mode, "burst: a window at once; rts: ask first");
     add("--eqif-packets", p.eqif_packets, "queue of a tunnel's sender, in packets");
     add("--eqif-mark-packets", p.eqif_mark_packets, "ECN: mark packets that find more there");

@@ -84,6 +84,7 @@ struct Params {
 
     // EQDS.
     std::uint32_t eqds_window = 30;
+    std::uint32_t eqds_strikes = 0; // 0: EQDS flows count on the tunnel to lose nothing
     std::uint32_t eqif_packets = 100;
     double eqif_mark_packets = 16;
     std::string eqds_mode = "burst"; // rts

@@ -22,3 +22,10 @@ u64 eqds_cookie(const struct base_siphash_key *key, const void *address, size_t 
 
 	return offered == before ? before : cookie_of_period(key, address, bytes, period);
 }
+
+u64 eqds_cookie_claim(const void *address, size_t bytes)
+{
+	static const struct base_siphash_key no_secret;
+
+	return cookie_of_period(&no_secret, address, bytes, 0);
+}

@@ -82,7 +82,7 @@ static inline void eqds_list_remove(struct eqds_list *list, struct eqds_packet *
 enum eqds_verdict {
 	EQDS_OK,
 	EQDS_DUPLICATE,	 /* data: this number has arrived before */
-	EQDS_TRIMMED,	 /* data: only the header arrived */
+	EQDS_TRIMMED,	 /* data: only the header arrived, or there is no room for more */
 	EQDS_BEYOND,	 /* data: number beyond the window */
 	EQDS_OLD_EPOCH,	 /* SYN of an epoch before the receiver's */
 	EQDS_WRONG_EPOCH, /* of another epoch */
@@ -92,6 +92,7 @@ enum eqds_verdict {
 	EQDS_RESTARTED,	 /* the tunnel begins a new epoch */
 	EQDS_CLOSED,	 /* the tunnel holds nothing any more: the caller may free its state */
 	EQDS_NO_TUNNEL,	 /* no state for it */
+	EQDS_TRANSLATED, /* PAUSE: a translator of addresses keeps answers from this sender */
 	EQDS_VERDICTS
 };
 

@@ -58,6 +58,7 @@ void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
 	head->flags = EQDS_ACK;
 	head->has_epoch = !r->config->profile->start_bits;
 	head->epoch = r->epoch;
+	head->marks = head->has_epoch ? EQDS_MARK_ECN : 0;
 	head->ack = r->expected;
 	head->sack = receiver_sack(r);
 	head->pull = r->pull;
@@ -126,7 +127,9 @@ static void receiver_reply(struct eqds_receiver *r, const struct eqds_head *to, 
 		out->head.attempt = to->attempt;
 	}
 	if (to->ce)
-		out->head.marks = EQDS_MARK_CE;
+		out->head.marks |= EQDS_MARK_CE;
+	if (flags & EQDS_NACK && to->no_room)
+		out->head.marks |= EQDS_MARK_NO_ROOM;
 }
 
 /* epoch: the receiver's, or that of the packet if there is none. */
@@ -213,7 +216,7 @@ bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, struct eqds_o
 		out->send = true;
 		return false;
 	}
-	if (!cookie || head->cookie == cookie) {
+	if (!cookie || (head->cookie == cookie && !head->claims)) {
 		out->verdict = EQDS_OK;
 		return true;
 	}

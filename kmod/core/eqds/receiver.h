@@ -92,8 +92,8 @@ void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *confi
 			struct eqds_asl *asl, struct eqds_packet **slot, u16 id, u64 cookie);
 
 /*
- * A data packet. packet: the caller's node for its payload, NULL for EMPTY and TRIM; it comes back
- * in a chain of out, now or later. wire_bytes: of the UDP payload, of all of a train.
+ * A data packet. packet: the caller's node for its payload, NULL for EMPTY, TRIM and no_room; it
+ * comes back in a chain of out, now or later. wire_bytes: of the UDP payload, of all of a train.
  */
 void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
 			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out);

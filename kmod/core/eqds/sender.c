@@ -691,6 +691,7 @@ static void sender_give_up(struct eqds_sender *s, struct eqds_packet *packet,
 static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
 			  struct eqds_out *out)
 {
+	const bool no_room = head->marks & EQDS_MARK_NO_ROOM;
 	struct eqds_packet *packet = sender_packet(s, head->echo);
 
 	/* One per transmission: a copy of an older one, or a second one, is ignored. */
@@ -699,15 +700,15 @@ static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
 		out->verdict = EQDS_BAD_NACK;
 		return;
 	}
-	if (s->paths)
+	if (s->paths && !no_room)
 		eqds_paths_trimmed(s->paths, packet->path);
 	packet = sender_isolate(s, packet, head->echo, 1);
 	if (!packet->attempt)
 		sender_prove(s, packet);
 	/* Its number was told. */
 	packet->counted = false;
-	/* A receiver without room takes the packet that the others wait for, and refuses those. */
-	if (packet->seq == s->una)
+	/* Receivers that don't know the mark refuse the packets behind the one that they expect. */
+	if (packet->seq == s->una && !no_room)
 		sender_strike(packet, 1);
 	packet->judged = true;
 	if (sender_is_hopeless(s, packet))
@@ -801,7 +802,12 @@ static bool sender_synchronise(struct eqds_sender *s, u64 now_ns, const struct e
 	if (!head->has_epoch)
 		return true;
 	if (head->flags & EQDS_PAUSE) {
-		if (other || !head->cookie || head->cookie == s->cookie)
+		if (other)
+			return true;
+		s->translated |= !!(head->marks & EQDS_MARK_TRANSLATED);
+		if (!head->cookie && s->translated)
+			out->verdict = EQDS_TRANSLATED;
+		if (!head->cookie || head->cookie == s->cookie)
 			return true;
 		s->cookie = head->cookie;
 		sender_is_heard(s, now_ns);
@@ -829,6 +835,7 @@ static void sender_heard(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 			 bool opening, struct eqds_out *out)
 {
 	s->used_ns = now_ns;
+	s->ecn = head->marks & EQDS_MARK_ECN;
 	s->busy_until_ns = now_ns + head->busy_us * BASE_NSEC_PER_USEC;
 	if (head->cookie)
 		s->cookie = head->cookie;

@@ -57,8 +57,8 @@
  * Packets given up. A packet that can't arrive (a path that drops its fragments, unlike MTUs) must
  * not hold up those behind it, so EQDS isn't fully reliable (section 4.1). Each transmission that
  * failed while the peer was heard is a strike: EQDS_STRIKES_LOSS if nothing answered it, 1 if it
- * was trimmed, and the receiver expects it. (A receiver without memory says that later ones were
- * trimmed.) A packet that fails after config.strikes_max is given up, and its caller gets it
+ * was trimmed, and the receiver expects it. A NACK for lack of memory is none; receivers that don't
+ * know its mark send it for later packets alone. A packet that fails after config.strikes_max is given up, and its caller gets it
  * back in out->lost. While a peer is silent there are no strikes: an outage loses nothing. To tell
  * the two apart, an RTS goes with each timeout after a packet's first one, for a receiver answers
  * it. The receiver learns of the hole by unacked. While no packet tells it, an RTS does, until it
@@ -116,6 +116,8 @@ struct eqds_sender {
 	u8 timeouts;	 /* in a row */
 	bool skipping;	 /* the receiver has not acknowledged that it skipped those given up */
 	bool resting;	 /* nothing queued nor in flight */
+	bool translated; /* the receiver sees another address than this end has */
+	bool ecn;	 /* the receiver heeds marks of congestion on any packet */
 	u16 train_path;
 	u16 train_left;	 /* packets that may join the last train, if they leave at train_ns */
 	u64 train_ns;

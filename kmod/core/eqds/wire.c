@@ -67,6 +67,7 @@ static void wire_parse_data(const u8 *p, struct eqds_head *head)
 	head->stamp = GET(struct eqds_data, stamp);
 	head->backlog_bytes = GET(struct eqds_data, backlog);
 	head->cookie = GET(struct eqds_data, cookie);
+	head->claims = head->flags == (EQDS_SYN | EQDS_EMPTY) && head->attempt == EQDS_CLAIM;
 }
 
 static void wire_parse_control(const u8 *p, struct eqds_head *head)
@@ -186,7 +187,8 @@ void eqds_wire_encode(const struct eqds_profile *profile, const struct eqds_head
 		       (head->counted ? EQDS_KIND_COUNTED : 0);
 		p[1] = head->flags;
 		PUT(struct eqds_data, next_proto, head->next_proto);
-		PUT(struct eqds_data, attempt, head->counted ? head->counted : head->attempt);
+		PUT(struct eqds_data, attempt,
+		    head->counted ? head->counted : head->claims ? EQDS_CLAIM : head->attempt);
 		PUT(struct eqds_data, epoch, head->epoch);
 		PUT(struct eqds_data, seq, head->seq);
 		PUT(struct eqds_data, pull_target, head->pull);

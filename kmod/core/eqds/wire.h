@@ -13,6 +13,7 @@ struct eqds_head {
 	bool control;
 	bool tagged;	/* struct eqds_tag is behind the header: tag.h */
 	u8 flags;	/* EQDS_SYN .. EQDS_TRIM */
+	bool claims;	/* data: cookie is a claim of the source address */
 	bool has_epoch; /* else epoch says nothing: paper's packets without SYN */
 	u8 attempt;	/* data: of seq; control: of echo */
 	u32 epoch;
@@ -26,6 +27,7 @@ struct eqds_head {
 	u32 bytes; /* credit it cost, all of a train; 0: unknown (paper); COUNTED: at most */
 	u8 next_proto;
 	bool ce;	   /* the IP header said congestion experienced; the caller sets it */
+	bool no_room;	   /* the caller has no memory for the payload, and sets this */
 	u16 unacked;	   /* numbers outstanding before seq */
 	u32 stamp;	   /* 16 ns; 0 in the paper profile */
 	u32 backlog_bytes; /* beyond the target */

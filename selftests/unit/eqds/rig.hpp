@@ -226,7 +226,9 @@ public:
             t.has_receiver = true;
         }
         eqds_packet* node = nullptr;
-        if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM))) {
+        if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM)))
+            head.no_room = refuse(head);
+        if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM)) && !head.no_room) {
             auto* packet = new Packet{};
             packet->id = m.id;
             packet->bytes = m.bytes;
@@ -245,6 +247,8 @@ public:
     std::function<bool(const eqds_head&)> lose_data = [](auto&) { return false; };
     std::function<bool(const eqds_head&)> lose_control = [](auto&) { return false; };
     std::function<bool(const eqds_head&)> trim = [](auto&) { return false; };
+    // The receiver's caller has no memory for the packet.
+    std::function<bool(const eqds_head&)> refuse = [](auto&) { return false; };
     std::function<bool(const eqds_head&)> mark = [](auto&) { return false; };
     std::function<uint64_t(const eqds_head&)> extra_delay = [](auto&) { return 0; };
     std::function<void(const eqds_head&)> seen_control = [](auto&) {};

@@ -100,6 +100,54 @@ TEST(EqdsCookie, SenderWithAnOldCookieLearnsTheNewOne) {
     EXPECT_EQ(rig[0].sender.cookie, o.cookie);
 }
 
+TEST(EqdsCookie, ClaimIsNoCookie) {
+    eqds_head syn{}, read;
+    syn.flags = EQDS_SYN | EQDS_EMPTY;
+    syn.has_epoch = syn.claims = true;
+    syn.cookie = 0x77;
+    uint8_t bytes[EQDS_DATA_BYTES];
+    eqds_wire_encode(&eqds_profile_extended, &syn, bytes);
+    ASSERT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes, sizeof(bytes), &read), EQDS_WIRE_GOOD);
+    EXPECT_TRUE(read.claims);
+    EXPECT_EQ(read.cookie, 0x77u);
+    eqds_out out;
+    EXPECT_FALSE(eqds_receiver_admit(&read, 0x77, &out));
+    EXPECT_EQ(out.head.cookie, 0x77u);
+    syn.claims = false;
+    eqds_wire_encode(&eqds_profile_extended, &syn, bytes);
+    ASSERT_EQ(eqds_wire_parse(&eqds_profile_extended, bytes, sizeof(bytes), &read), EQDS_WIRE_GOOD);
+    EXPECT_FALSE(read.claims);
+    EXPECT_TRUE(eqds_receiver_admit(&read, 0x77, &out));
+}
+
+TEST(EqdsCookie, ClaimsOfAddressesDiffer) {
+    const uint8_t address[16] = {1}, other[16] = {2};
+    EXPECT_EQ(eqds_cookie_claim(address, 16), eqds_cookie_claim(address, 16));
+    EXPECT_NE(eqds_cookie_claim(address, 16), eqds_cookie_claim(other, 16));
+}
+
+// With the cookie, the sender goes on, and remembers it. Without, it learns that it can't.
+TEST(EqdsCookie, SenderIsToldOfATranslator) {
+    for (uint64_t cookie : {0x0ull, 0x1234ull}) {
+        eqds::Rig rig(eqds::Options{});
+        rig.config.cookies = true;
+        rig.offer(rig[0], 1, 1500);
+        eqds_head pause{};
+        pause.control = pause.has_epoch = true;
+        pause.flags = EQDS_PAUSE | EQDS_SYN | EQDS_NACK;
+        pause.marks = EQDS_MARK_TRANSLATED;
+        pause.cookie = cookie;
+        pause.epoch = rig[0].sender.epoch + 1;
+        rig.to_sender(rig[0], rig.encode(pause));
+        EXPECT_FALSE(rig[0].sender.translated) << "of another epoch";
+        pause.epoch = rig[0].sender.epoch;
+        rig.to_sender(rig[0], rig.encode(pause));
+        EXPECT_TRUE(rig[0].sender.translated);
+        EXPECT_EQ(rig[0].verdicts[EQDS_TRANSLATED], cookie ? 0u : 1u);
+        EXPECT_EQ(rig[0].sender.cookie, cookie);
+    }
+}
+
 TEST(EqdsCookie, ControlPacketsAndFinsOfUnknownTunnelsAreNotAnswered) {
     eqds_head head{};
     eqds_out out;

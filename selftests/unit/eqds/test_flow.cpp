@@ -250,4 +250,17 @@ TEST(EqdsCredit, UnorderedDeliversAsItArrivesAndOnce) {
     EXPECT_EQ(rig[0].delivered, first(300));
 }
 
+// A receiver of the paper's profile has no place to say so.
+TEST(EqdsStart, ReceiverSaysThatItHeedsMarksOnAnyPacket) {
+    for (const eqds_profile* profile : {&eqds_profile_extended, &eqds_profile_paper}) {
+        Options o;
+        o.profile = profile;
+        Rig rig(o);
+        rig.offer(rig[0], 1, 1500);
+        EXPECT_FALSE(rig[0].sender.ecn);
+        EXPECT_TRUE(rig.run(1'000'000'000, [&] { return rig.all_freed(); }));
+        EXPECT_EQ(rig[0].sender.ecn, profile == &eqds_profile_extended);
+    }
+}
+
 } // namespace

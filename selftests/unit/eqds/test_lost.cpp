@@ -158,8 +158,8 @@ TEST(EqdsLost, PaperProfileEndsTheEpoch) {
     }
 }
 
-// The receiver takes the packet that the others wait for, and says that those were trimmed.
-TEST(EqdsLost, PacketsThatAReceiverHasNoRoomForAreNotGivenUp) {
+// As a receiver that doesn't know EQDS_MARK_NO_ROOM refuses packets.
+TEST(EqdsLost, PacketsThatTheReceiverDoesNotExpectYetAreNotGivenUpForTrims) {
     Options o = gigabit();
     o.trimming = true;
     o.strikes_max = 4;
@@ -171,6 +171,39 @@ TEST(EqdsLost, PacketsThatAReceiverHasNoRoomForAreNotGivenUp) {
     EXPECT_TRUE(rig.run(5'000'000'000, [&] { return rig[0].sender.resting; }));
     EXPECT_EQ(rig[0].lost.size(), 0u);
     EXPECT_EQ(rig[0].delivered.size(), 300u);
+}
+
+// The oldest one, too, though for long the receiver has memory for none.
+TEST(EqdsLost, PacketsThatAReceiverHasNoRoomForAreNotGivenUp) {
+    for (bool trimming : {false, true}) {
+        Options o = gigabit();
+        o.trimming = trimming;
+        o.strikes_max = 4;
+        Rig rig(o);
+        uint32_t refused = 0;
+        rig.refuse = [&](const eqds_head& head) { return head.seq >= 20 && refused++ < 1000; };
+        rig.offer(rig[0], 100, 1500);
+        EXPECT_TRUE(rig.run(20'000'000'000, [&] { return rig[0].sender.resting; }));
+        EXPECT_GE(refused, 1000u);
+        EXPECT_TRUE(rig[0].lost.empty()) << "trimming " << trimming;
+        EXPECT_EQ(rig[0].delivered.size(), 100u);
+        EXPECT_EQ(rig[0].verdicts[EQDS_RESTARTED], 0u);
+    }
+}
+
+// No path is to blame for it.
+TEST(EqdsLost, RefusalForLackOfMemoryLeavesThePathAlone) {
+    Options o = gigabit();
+    o.trimming = true;
+    Rig rig(o);
+    uint32_t refused = 0;
+    rig.refuse = [&](const eqds_head&) { return refused++ < 10; };
+    rig.offer(rig[0], 20, 1500);
+    EXPECT_TRUE(rig.run(2'000'000'000, [&] { return rig[0].sender.resting; }));
+    uint64_t trims = 0;
+    for (const eqds_path& path : rig[0].path)
+        trims += path.trimmed;
+    EXPECT_EQ(trims, 0u);
 }
 
 TEST(EqdsLost, ManyStrikesDoNotWrap) {

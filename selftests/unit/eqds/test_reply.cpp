@@ -16,6 +16,7 @@ struct EqdsReply : testing::Test {
         head.control = true;
         head.flags = flags;
         head.epoch = 7;
+        head.marks = EQDS_MARK_ECN;
         head.ack = ack;
         head.echo = echo;
         return head;
@@ -74,9 +75,9 @@ TEST_F(EqdsReply, NackLeavesAtOnceBehindTheReplyThatWaited) {
 
 TEST_F(EqdsReply, ReplyWithAMarkOfCongestionLeavesAtOnce) {
     eqds_head marked = control(EQDS_ACK | EQDS_SACK, 3, 2);
-    marked.marks = EQDS_MARK_CE;
+    marked.marks |= EQDS_MARK_CE;
     ASSERT_EQ(add(marked), 1u);
-    EXPECT_EQ(leaves[0].marks, EQDS_MARK_CE);
+    EXPECT_EQ(leaves[0].marks, EQDS_MARK_ECN | EQDS_MARK_CE);
     EXPECT_FALSE(reply.waits);
 }
 
