@@ -141,15 +141,6 @@ static inline void compat_netdev_lltx(struct net_device *dev)
 #endif
 }
 
-static inline void compat_netdev_stays(struct net_device *dev)
-{
-#ifdef NETIF_F_NETNS_LOCAL
-	dev->features |= NETIF_F_NETNS_LOCAL;
-#else
-	dev->netns_immutable = true;
-#endif
-}
-
 /* 6.13: hrtimer_setup() takes the function, too; 6.15 has no hrtimer_init(). */
 static inline void compat_hrtimer_setup(struct hrtimer *timer,
 					enum hrtimer_restart (*function)(struct hrtimer *),

@@ -49,6 +49,8 @@
 #define EQDS_TUNNELS_MAX 16384U
 /* A peer that is silent for so long, while packets wait for it, loses them and its tunnel. */
 #define EQDS_SILENT_NS	   (15 * NSEC_PER_SEC)
+/* The same, where a translator of addresses might keep the peer's answers. */
+#define EQDS_SILENT_TRANSLATED_NS NSEC_PER_SEC
 #define EQDS_HASH_BITS	   10
 #define EQDS_MBITS_DEFAULT 10000U
 #define EQDS_MBITS_MAX	   1000000U
@@ -77,6 +79,8 @@ struct eqds_stats {
 	u64 tx_drop_class, tx_mark, tx_drop_peer, tx_drop_size, tx_drop_memory, tx_drop_tunnels;
 	u64 tx_drop_held, rx_drop_held, rx_drop_class, shrunk;
 	u64 tx_undelivered; /* given up, or in a tunnel that ended */
+	u64 tx_uncaptured; /* left to the link by hook.c */
+	u64 tx_translated, rx_translated; /* tunnels that end for a translator; SYNs by one */
 	u64 tx_expired, tx_timeouts, tx_given_up, tx_unreachable, tx_evicted;
 	u64 icmp_heard, icmp_refused;
 	u64 rx_packets, rx_control, rx_held_max;
@@ -183,7 +187,8 @@ struct eqds_tag_ends;
 
 struct eqds_dev {
 	struct net_device *dev;
-	struct net *net;
+	struct net *net;	      /* the link's */
+	struct list_head all;	      /* in netdev.c's list of devices */
 	struct socket *sock4, *sock6; /* while up; sock6: NULL without IPv6 */
 	int link;		      /* ifindex of the device that outer packets use */
 	struct dst_cache route;	      /* of each CPU's last outer packet */
@@ -201,7 +206,7 @@ struct eqds_dev {
 	struct eqds_rules rules[EQDS_RULE_KINDS]; /* readers under RCU, writers under RTNL */
 	struct hlist_head natives[EQDS_NATIVE_BUCKETS]; /* readers under RCU, writers under RTNL */
 	struct eqds_roce __rcu *roce; /* NULL: no CNPs; content: lock; written under RTNL */
-	struct nf_hook_ops hook[2];
+	struct nf_hook_ops hook[2], untrack[4];
 	bool hooked;
 	struct shrinker *shrinker;
 	struct napi_struct napi;
@@ -211,6 +216,7 @@ struct eqds_dev {
 	bool up;
 	u8 tag_bytes;	  /* EQDS_TAG_BYTES with a key, else 0; also under RTNL */
 	u8 refusals_told; /* bit of each eqds_tag_verdict that the log has a line of */
+	bool translation_told; /* by the log */
 	u32 tunnels_max;  /* of a direction: 1 .. EQDS_TUNNELS_MAX */
 	u64 held_bytes[EQDS_POOLS]; /* of all packets that a node holds */
 	u64 held_max_bytes;	    /* of both together, half for each */
@@ -233,6 +239,15 @@ struct eqds_dev {
 	struct eqds_stats stats;
 };
 
+/*
+ * Has the device left its link's namespace? Then its owner, which might be another user, must not
+ * reach packets of the link. Changes only while the device is down.
+ */
+static inline bool eqds_is_away(const struct eqds_dev *ed)
+{
+	return !net_eq(ed->net, dev_net(ed->dev));
+}
+
 /* Reasons to take the lock for events of one time; trace.h. */
 enum eqds_turn {
 	EQDS_TURN_XMIT,
@@ -254,11 +269,13 @@ struct eqds_cb {
 	struct in6_addr peer;
 	struct in6_addr local; /* sent: the source; any: the route's */
 	__be16 sport;
+	__be16 dport; /* sent */
 	u8 tos; /* outer: traffic class */
 	u8 ttl; /* outer; 0: the route's */
 	u8 next_proto;
 	bool tagged;
 	bool rdma; /* received by a tunnel of the RDMA class */
+	bool claims; /* sent: the claim of the source address is to be written */
 	bool counted; /* sent: IP IDs count from ip_id */
 	u16 ip_id;
 };
@@ -274,6 +291,7 @@ struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u1
 struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender,
 				   u64 cookie, struct eqds_work *work);
 void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work);
+void eqds_tunnel_tx_translated(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work);
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx);
 void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns);
 void eqds_tunnel_postpone(struct eqds_dev *ed, u64 now_ns);
@@ -287,6 +305,7 @@ struct eqds_node *eqds_node_get(struct eqds_dev *ed, enum eqds_pool pool, struct
 struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node);
 bool eqds_memory_is_full(const struct eqds_dev *ed, enum eqds_pool pool);
 bool eqds_memory_may_hold(const struct eqds_dev *ed, const struct eqds_rx *rx, u32 bytes);
+u64 eqds_memory_max_bytes(void);
 int eqds_memory_open(struct eqds_dev *ed);
 void eqds_memory_close(struct eqds_dev *ed);
 int eqds_memory_register(void);
@@ -303,6 +322,8 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
 void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
 		    const struct eqds_head *head, struct eqds_work *work);
+void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to, struct eqds_head *head,
+			  struct eqds_work *work);
 
 /* recv.c: the receiving edge. */
 int eqds_recv(struct sock *sk, struct sk_buff *skb);
@@ -381,11 +402,13 @@ bool eqds_rdma_is(const struct sk_buff *skb);
 int eqds_rdma_set_cnp(struct eqds_dev *ed, bool on);
 void eqds_rdma_sent(struct eqds_dev *ed, const struct sk_buff *skb);
 void eqds_rdma_congested(struct eqds_dev *ed, const struct sk_buff *skb, struct eqds_work *work);
-bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb);
+bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
 
 /* hook.c: packets of the link that a rule captures. */
 int eqds_hook_open(struct eqds_dev *ed);
 void eqds_hook_close(struct eqds_dev *ed);
+int eqds_hook_untrack_open(struct eqds_dev *ed);
+void eqds_hook_untrack_close(struct eqds_dev *ed);
 
 /* netdev.c, netlink.c */
 extern struct rtnl_link_ops eqds_link_ops;

@@ -6,6 +6,9 @@
  *
  * The sender of such a packet knows the link's MTU, which is larger than the tunnel's: it is told
  * as by a router, or the packet is fragmented.
+ *
+ * Connections whose packets connection tracking rewrites on their way out stay on the link
+ * (tx_uncaptured). Outer packets are kept from connection tracking at both ends.
  */
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
@@ -18,6 +21,7 @@
 #include <net/ipv6_stubs.h>
 #include <net/ndisc.h>
 #include <net/netfilter/nf_conntrack.h>
+#include <net/netfilter/nf_conntrack_extend.h>
 #include <net/route.h>
 #include <net/udp.h>
 
@@ -166,6 +170,23 @@ static bool hook_confirm(struct sk_buff *skb)
 	return true;
 }
 
+/*
+ * Helpers of connection tracking (FTP, SIP), and sequence numbers that NAT has shifted, change
+ * packets in that same step of the stack, which only its own function does.
+ */
+static bool hook_is_rewritten(const struct sk_buff *skb)
+{
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+	enum ip_conntrack_info info;
+	const struct nf_conn *connection = nf_ct_get(skb, &info);
+
+	return connection && (nf_ct_ext_exist(connection, NF_CT_EXT_HELPER) ||
+			      test_bit(IPS_SEQ_ADJUST_BIT, &connection->status));
+#else
+	return false;
+#endif
+}
+
 static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	const bool v6 = state->pf == NFPROTO_IPV6;
@@ -177,6 +198,12 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	rule = hook_rule(ed, skb);
 	if (!rule || hook_stays(skb, v6) || hook_is_ipsecs(skb, v6))
 		return NF_ACCEPT;
+	if (hook_is_rewritten(skb)) {
+		spin_lock_bh(&ed->lock);
+		ed->stats.tx_uncaptured++;
+		spin_unlock_bh(&ed->lock);
+		return NF_ACCEPT;
+	}
 	if (!hook_confirm(skb))
 		return NF_DROP;
 	if (hook_fits(ed, skb))
@@ -198,11 +225,106 @@ static const struct nf_hook_ops hook_ops[] = {
 	 .priority = NF_IP6_PRI_LAST},
 };
 
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+
+/*
+ * Outer packets are not tracked. Their source ports name paths, and answers come from other ports,
+ * so connection tracking would make an entry of each path and see none answered.
+ */
+static void hook_untrack(struct sk_buff *skb)
+{
+	if (rcu_access_pointer(nf_ct_hook) && !skb_nfct(skb))
+		nf_ct_set(skb, NULL, IP_CT_UNTRACKED);
+}
+
+static unsigned int hook_leaves(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	if (hook_is_tunnels(state->sk))
+		hook_untrack(skb);
+	return NF_ACCEPT;
+}
+
+/* Is it UDP to the tunnels' port of an address of this host, not a packet to be forwarded? */
+static bool hook_is_for_tunnels(const struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	u32 at = skb_network_offset(skb);
+	struct udphdr head, *udp;
+
+	if (state->pf == NFPROTO_IPV6) {
+		if (ipv6_hdr(skb)->nexthdr != IPPROTO_UDP)
+			return false;
+		at += sizeof(struct ipv6hdr);
+	} else {
+		if (ip_hdr(skb)->protocol != IPPROTO_UDP || ip_is_fragment(ip_hdr(skb)))
+			return false;
+		at += ip_hdrlen(skb);
+	}
+	udp = skb_header_pointer(skb, at, sizeof(head), &head);
+	if (!udp || udp->dest != htons(EQDS_PORT))
+		return false;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (state->pf == NFPROTO_IPV6)
+		return ipv6_stub->ipv6_dev_find(state->net, &ipv6_hdr(skb)->daddr, NULL);
+#endif
+	return inet_addr_type_dev_table(state->net, state->in, ip_hdr(skb)->daddr) == RTN_LOCAL;
+}
+
+static unsigned int hook_arrives(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
+{
+	const struct eqds_dev *ed = priv;
+
+	if (rcu_access_pointer(nf_ct_hook) && state->in->ifindex == ed->link &&
+	    hook_is_for_tunnels(skb, state))
+		hook_untrack(skb);
+	return NF_ACCEPT;
+}
+
+/* Before connection tracking, and after it has put fragments together. */
+static const struct nf_hook_ops hook_untrack_ops[] = {
+	{.hook = hook_leaves,
+	 .pf = NFPROTO_IPV4,
+	 .hooknum = NF_INET_LOCAL_OUT,
+	 .priority = NF_IP_PRI_RAW},
+	{.hook = hook_leaves,
+	 .pf = NFPROTO_IPV6,
+	 .hooknum = NF_INET_LOCAL_OUT,
+	 .priority = NF_IP6_PRI_RAW},
+	{.hook = hook_arrives,
+	 .pf = NFPROTO_IPV4,
+	 .hooknum = NF_INET_PRE_ROUTING,
+	 .priority = NF_IP_PRI_RAW},
+	{.hook = hook_arrives,
+	 .pf = NFPROTO_IPV6,
+	 .hooknum = NF_INET_PRE_ROUTING,
+	 .priority = NF_IP6_PRI_RAW},
+};
+
+/* RTNL. */
+int eqds_hook_untrack_open(struct eqds_dev *ed)
+{
+	BUILD_BUG_ON(ARRAY_SIZE(hook_untrack_ops) != ARRAY_SIZE(ed->untrack));
+	memcpy(ed->untrack, hook_untrack_ops, sizeof(hook_untrack_ops));
+	for (u32 i = 0; i < ARRAY_SIZE(ed->untrack); i++)
+		ed->untrack[i].priv = ed;
+	return nf_register_net_hooks(ed->net, ed->untrack, ARRAY_SIZE(ed->untrack));
+}
+
+/* RTNL. Waits for packets that are in the hooks. */
+void eqds_hook_untrack_close(struct eqds_dev *ed)
+{
+	nf_unregister_net_hooks(ed->net, ed->untrack, ARRAY_SIZE(ed->untrack));
+}
+
+#endif
+
 /* RTNL. */
 int eqds_hook_open(struct eqds_dev *ed)
 {
 	int err;
 
+	/* Rules of another namespace are about packets that are routed into the device. */
+	if (eqds_is_away(ed))
+		return 0;
 	BUILD_BUG_ON(ARRAY_SIZE(hook_ops) != ARRAY_SIZE(ed->hook));
 	memcpy(ed->hook, hook_ops, sizeof(hook_ops));
 	for (u32 i = 0; i < ARRAY_SIZE(ed->hook); i++)
@@ -228,6 +350,19 @@ int eqds_hook_open(struct eqds_dev *ed)
 }
 
 void eqds_hook_close(struct eqds_dev *ed)
+{
+}
+
+#endif
+
+#if !IS_ENABLED(CONFIG_NETFILTER) || !IS_ENABLED(CONFIG_NF_CONNTRACK)
+
+int eqds_hook_untrack_open(struct eqds_dev *ed)
+{
+	return 0;
+}
+
+void eqds_hook_untrack_close(struct eqds_dev *ed)
 {
 }
 

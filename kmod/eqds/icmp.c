@@ -31,7 +31,7 @@
 static bool icmp_is_under_way(const struct eqds_sender *s, const struct eqds_head *head)
 {
 	return s->state != EQDS_SENDER_CLOSED && head->epoch == s->epoch &&
-	       head->cookie == s->cookie && head->seq - s->una <= s->next - s->una;
+	       (head->claims ? 0 : head->cookie) == s->cookie && head->seq - s->una <= s->next - s->una;
 }
 
 /* The tunnel that sent the quoted packet; NULL: none. */
@@ -98,7 +98,7 @@ int eqds_icmp_lookup(struct sock *sk, struct sk_buff *skb)
 static bool icmp_set_route(struct eqds_dev *ed, struct sk_buff *skb)
 {
 	struct flowi4 fl4 = {.daddr = ip_hdr(skb)->daddr};
-	struct rtable *rt = ip_route_output_key(ed->net, &fl4);
+	struct rtable *rt = ip_route_output_key(dev_net(ed->dev), &fl4);
 
 	if (IS_ERR(rt))
 		return false;

@@ -6,11 +6,17 @@
  *             those to send stay below half of ed->held_max_bytes, and so do those of reorder
  *             queues, but for packets that let a tunnel go on: the first one of a queue, and the
  *             one that a reorder queue waits for
+ *   guests    devices in namespaces of users without privileges hold packets of one account,
+ *             memory_guests_bytes, since such a user can make any number of devices. Each can hold
+ *             a part of the room left, so one leaves room for the others
  *   tunnels   ed->tunnels_max of a direction (tunnel.c); when the kernel is short of memory, those
  *             that were idle for SHRINK_IDLE_NS go, which costs their next packet a round trip
  */
+#include <linux/capability.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
+#include <linux/user_namespace.h>
+#include <net/net_namespace.h>
 
 #include "compat/shrinker.h"
 #include "eqds/device.h"
@@ -21,6 +27,9 @@
 #define SHRINK_IDLE_NS NSEC_PER_SEC
 /* A reorder queue can hold 1 / 2^n of the room that is left. */
 #define MEMORY_TUNNEL_SHIFT 3
+/* Guests can hold 1 / 2^n of the machine's memory together, and each 1 / 2^n of the room left. */
+#define MEMORY_GUESTS_SHIFT 4
+#define MEMORY_GUEST_SHIFT 1
 /* Tunnels looked at under one lock. */
 #define SHRINK_BATCH 64UL
 
@@ -28,6 +37,42 @@
 #define MEMORY_SPARES_MAX (IS_ENABLED(CONFIG_KASAN) ? 0U : 256U)
 
 static struct kmem_cache *memory_nodes;
+static atomic64_t memory_guests_bytes = ATOMIC64_INIT(0); /* held by devices of guests */
+
+static u64 memory_part(u32 shift)
+{
+	return (u64)totalram_pages() << PAGE_SHIFT >> shift;
+}
+
+/* Is the device in a network namespace of a user namespace that an unprivileged user can make? */
+static bool memory_is_guests(const struct eqds_dev *ed)
+{
+	return dev_net(ed->dev)->user_ns != &init_user_ns;
+}
+
+static void memory_count_held(struct eqds_dev *ed, enum eqds_pool pool, s64 bytes)
+{
+	ed->held_bytes[pool] += bytes;
+	if (memory_is_guests(ed))
+		atomic64_add(bytes, &memory_guests_bytes);
+}
+
+/* Bytes that a pool of the device can hold. */
+static u64 memory_pool_max(const struct eqds_dev *ed)
+{
+	const u64 all = memory_part(MEMORY_GUESTS_SHIFT), held = atomic64_read(&memory_guests_bytes);
+	const u64 max = ed->held_max_bytes / EQDS_POOLS;
+
+	if (!memory_is_guests(ed))
+		return max;
+	return min(max, held < all ? (all - held) >> MEMORY_GUEST_SHIFT : 0);
+}
+
+/* The largest value of ed->held_max_bytes that the caller, a process, can set. */
+u64 eqds_memory_max_bytes(void)
+{
+	return capable(CAP_NET_ADMIN) ? U64_MAX : memory_part(MEMORY_HELD_SHIFT);
+}
 
 static struct eqds_node *memory_node_get(struct eqds_dev *ed, gfp_t gfp)
 {
@@ -75,7 +120,7 @@ struct eqds_node *eqds_node_get(struct eqds_dev *ed, enum eqds_pool pool, struct
 	node->left = segments;
 	node->held_bytes = skb->truesize + (segments - 1) * sizeof(node->core);
 	node->pool = pool;
-	ed->held_bytes[pool] += node->held_bytes;
+	memory_count_held(ed, pool, node->held_bytes);
 	return node;
 }
 
@@ -85,7 +130,7 @@ struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
 	struct sk_buff *skb = node->skb;
 
 	lockdep_assert_held(&ed->lock);
-	ed->held_bytes[node->pool] -= node->held_bytes;
+	memory_count_held(ed, node->pool, -(s64)node->held_bytes);
 	if (node->segments > 1)
 		kfree(node);
 	else
@@ -95,7 +140,7 @@ struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node)
 
 bool eqds_memory_is_full(const struct eqds_dev *ed, enum eqds_pool pool)
 {
-	return ed->held_bytes[pool] >= ed->held_max_bytes / EQDS_POOLS;
+	return ed->held_bytes[pool] >= memory_pool_max(ed);
 }
 
 /*
@@ -105,7 +150,7 @@ bool eqds_memory_is_full(const struct eqds_dev *ed, enum eqds_pool pool)
  */
 bool eqds_memory_may_hold(const struct eqds_dev *ed, const struct eqds_rx *rx, u32 bytes)
 {
-	const u64 max = ed->held_max_bytes / EQDS_POOLS, held = ed->held_bytes[EQDS_POOL_RX];
+	const u64 max = memory_pool_max(ed), held = ed->held_bytes[EQDS_POOL_RX];
 
 	return held < max && rx->held_bytes + bytes <= (max - held) >> MEMORY_TUNNEL_SHIFT;
 }
@@ -141,7 +186,7 @@ static unsigned long memory_scan(struct shrinker *shrinker, struct shrink_contro
 int eqds_memory_open(struct eqds_dev *ed)
 {
 	ed->tunnels_max = EQDS_TUNNELS_MAX;
-	ed->held_max_bytes = (u64)totalram_pages() << (PAGE_SHIFT - MEMORY_HELD_SHIFT);
+	ed->held_max_bytes = memory_part(MEMORY_HELD_SHIFT);
 	ed->shrinker = compat_shrinker_make("eqds", ed, memory_count, memory_scan);
 	return ed->shrinker ? 0 : -ENOMEM;
 }

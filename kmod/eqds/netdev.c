@@ -4,7 +4,8 @@
  *
  *   made --up--> socket, timers, tunnels on demand --down--> FIN and RST to the peers, all freed
  *
- * A device stays in the namespace of its link, and goes with it.
+ * A device can leave its link's namespace, for a container's, say. Outer packets stay in that of the
+ * link, with which the device goes.
  */
 #include <linux/ethtool.h>
 #include <linux/if_arp.h>
@@ -22,6 +23,9 @@
 /* Timers of a kernel are late by tens of microseconds; a shorter timeout would be a guess. */
 #define NETDEV_RTO_MIN_NS (2 * NSEC_PER_MSEC)
 #define NETDEV_RTO_MAX_NS (200 * NSEC_PER_MSEC)
+
+/* All devices: RTNL. */
+static LIST_HEAD(netdev_all);
 
 /* GSO: a segment is a packet of the tunnel. */
 #define NETDEV_FEATURES                                                                            \
@@ -136,25 +140,30 @@ static int netdev_open(struct net_device *dev)
 	if (err)
 		return err;
 	napi_enable(&ed->napi);
+	err = eqds_hook_untrack_open(ed);
+	if (err)
+		goto disable;
 	err = eqds_udp_open(ed);
-	if (err) {
-		napi_disable(&ed->napi);
-		return err;
-	}
+	if (err)
+		goto track;
 	/* A device that has map rules keeps them while it is down. */
-	if (ed->rules[EQDS_RULE_MAP].count) {
+	if (ed->rules[EQDS_RULE_MAP].count)
 		err = eqds_hook_open(ed);
-		if (err) {
-			eqds_udp_close(ed);
-			napi_disable(&ed->napi);
-			skb_queue_purge(&ed->backlog);
-			return err;
-		}
-	}
+	if (err)
+		goto close;
 	spin_lock_bh(&ed->lock);
 	ed->up = true;
 	spin_unlock_bh(&ed->lock);
 	return 0;
+
+close:
+	eqds_udp_close(ed);
+track:
+	eqds_hook_untrack_close(ed);
+disable:
+	napi_disable(&ed->napi);
+	skb_queue_purge(&ed->backlog);
+	return err;
 }
 
 static int netdev_stop(struct net_device *dev)
@@ -174,6 +183,7 @@ static int netdev_stop(struct net_device *dev)
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	eqds_udp_close(ed);
+	eqds_hook_untrack_close(ed);
 	napi_disable(&ed->napi);
 	skb_queue_purge(&ed->backlog);
 	return 0;
@@ -194,6 +204,7 @@ static int netdev_init(struct net_device *dev)
 	if (err)
 		goto exit_udp;
 	netif_napi_add(dev, &ed->napi, eqds_recv_poll);
+	list_add_tail(&ed->all, &netdev_all);
 	return 0;
 
 exit_udp:
@@ -207,6 +218,7 @@ static void netdev_uninit(struct net_device *dev)
 {
 	struct eqds_dev *ed = netdev_priv(dev);
 
+	list_del(&ed->all);
 	eqds_memory_close(ed);
 	eqds_native_detach(ed);
 	netif_napi_del(&ed->napi);
@@ -305,7 +317,6 @@ static void netdev_setup(struct net_device *dev)
 	dev->needs_free_netdev = true;
 	dev->min_mtu = ETH_MIN_MTU;
 	compat_netdev_lltx(dev);
-	compat_netdev_stays(dev);
 	netif_keep_dst(dev); /* the next hop is the other end of the tunnel */
 
 	ed->dev = dev;
@@ -344,10 +355,6 @@ static int netdev_newlink(struct net *src_net, struct net_device *dev, struct nl
 		NL_SET_ERR_MSG_MOD(extack, "no such link");
 		return -ENODEV;
 	}
-	if (!net_eq(src_net, dev_net(dev))) {
-		NL_SET_ERR_MSG_MOD(extack, "the link is in another network namespace");
-		return -EINVAL;
-	}
 	if (link->rtnl_link_ops == &eqds_link_ops) {
 		NL_SET_ERR_MSG_MOD(extack, "the link is an eqds device: no tunnels in tunnels");
 		return -ELOOP;
@@ -375,6 +382,11 @@ static void netdev_dellink(struct net_device *dev, struct list_head *head)
 	unregister_netdevice_queue(dev, head);
 }
 
+static struct net *netdev_link_net(const struct net_device *dev)
+{
+	return ((const struct eqds_dev *)netdev_priv(dev))->net;
+}
+
 struct rtnl_link_ops eqds_link_ops __read_mostly = {
 	.kind = "eqds",
 	.priv_size = sizeof(struct eqds_dev),
@@ -382,6 +394,7 @@ struct rtnl_link_ops eqds_link_ops __read_mostly = {
 	.validate = netdev_validate,
 	.newlink = netdev_newlink,
 	.dellink = netdev_dellink,
+	.get_link_net = netdev_link_net,
 };
 
 /*
@@ -390,15 +403,16 @@ struct rtnl_link_ops eqds_link_ops __read_mostly = {
  */
 static int netdev_event(struct notifier_block *block, unsigned long event, void *info)
 {
-	struct net_device *link = netdev_notifier_info_to_dev(info), *dev, *next;
+	struct net_device *link = netdev_notifier_info_to_dev(info);
+	struct eqds_dev *ed;
 	LIST_HEAD(gone);
 
 	if (event != NETDEV_UNREGISTER && event != NETDEV_CHANGEMTU && event != NETDEV_CHANGE)
 		return NOTIFY_DONE;
-	for_each_netdev_safe(dev_net(link), dev, next) {
-		struct eqds_dev *ed = netdev_priv(dev);
+	list_for_each_entry(ed, &netdev_all, all) {
+		struct net_device *dev = ed->dev;
 
-		if (dev->rtnl_link_ops != &eqds_link_ops || ed->link != link->ifindex ||
+		if (ed->link != link->ifindex || !net_eq(ed->net, dev_net(link)) ||
 		    dev->reg_state != NETREG_REGISTERED)
 			continue;
 		if (event == NETDEV_UNREGISTER)

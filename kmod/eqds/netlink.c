@@ -252,6 +252,12 @@ static int netlink_set(struct sk_buff *msg, struct genl_info *info)
 	ed = netlink_device(info);
 	if (!ed)
 		goto unlock;
+	if (tb[EQDS_A_HELD_MAX] && nla_get_u64(tb[EQDS_A_HELD_MAX]) > eqds_memory_max_bytes()) {
+		NL_SET_ERR_MSG_MOD(info->extack,
+				   "more memory than the default: that takes privileges of the host");
+		err = -EPERM;
+		goto unlock;
+	}
 	spin_lock_bh(&ed->lock);
 	if (tb[EQDS_A_TTL])
 		ed->ttl = nla_get_u8(tb[EQDS_A_TTL]);

@@ -145,16 +145,33 @@ void eqds_rdma_congested(struct eqds_dev *ed, const struct sk_buff *skb, struct 
 }
 
 /*
- * Delivers a packet of an RDMA tunnel, which begins with its IP header, as if it had arrived on the
- * link, since RDMA devices are bound to the link. Returns false if it isn't RDMA's: a peer must not
- * reach by this class what a rule about the eqds device keeps from it. Under RCU.
+ * May a packet of the peer's enter by the link, past the rules about the eqds device? The operator
+ * has allowed the peer, or has mapped the packet's source to it. RCU.
  */
-bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb)
+static bool rdma_may_enter(struct eqds_dev *ed, const struct sk_buff *skb,
+			   const struct in6_addr *peer)
+{
+	const struct eqds_rule *rule;
+	struct in6_addr from, to;
+
+	if (eqds_rule_find(&ed->rules[EQDS_RULE_ALLOW], peer))
+		return true;
+	eqds_udp_ends(skb, from.s6_addr, to.s6_addr);
+	rule = eqds_rule_find(&ed->rules[EQDS_RULE_MAP], &from);
+	return rule && ipv6_addr_equal(&rule->peer, peer);
+}
+
+/*
+ * Delivers a packet of the peer's RDMA tunnel, which begins with its IP header, as if it had arrived
+ * on the link, since RDMA devices are bound to the link. Returns false if it isn't RDMA's, or if no
+ * rule names the peer: rules about the eqds device don't hold for packets of this class. RCU.
+ */
+bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
 {
 	struct net_device *link = dev_get_by_index_rcu(ed->net, ed->link);
 	struct ethhdr eth;
 
-	if (!link || !eqds_rdma_is(skb))
+	if (!link || eqds_is_away(ed) || !eqds_rdma_is(skb) || !rdma_may_enter(ed, skb, peer))
 		return false;
 	if (rcu_access_pointer(ed->roce)) {
 		spin_lock_bh(&ed->lock);

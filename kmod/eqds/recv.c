@@ -24,19 +24,19 @@
 
 /* ---- delivery ---- */
 
-/* Congestion seen outside is told inside. Returns false where the two contradict: RFC 6040. */
+/*
+ * Congestion seen outside is told inside, if the inner packet is ECN-capable: RFC 6040. If it is
+ * not, the tunnel was, whose core has heeded the mark (rate.h). Returns false without memory.
+ */
 static bool recv_ecn(struct sk_buff *skb, u8 outer_tos, bool v6)
 {
 	const u8 inner_tos = v6 ? ipv6_get_dsfield(ipv6_hdr(skb)) : ip_hdr(skb)->tos;
-	bool mark = false;
 
-	if (__INET_ECN_decapsulate(outer_tos, inner_tos, &mark) > 1)
-		return false;
+	if (!INET_ECN_is_ce(outer_tos) || INET_ECN_is_not_ect(inner_tos))
+		return true;
 	/* The sender's copy may share the header, if both are of one kernel. */
-	if (mark && (skb_ensure_writable(skb, v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) ||
-		     !INET_ECN_set_ce(skb)))
-		return false;
-	return true;
+	return !skb_ensure_writable(skb, v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) &&
+	       INET_ECN_set_ce(skb);
 }
 
 /* A program's packet. */
@@ -59,10 +59,10 @@ static void recv_native(struct eqds_dev *ed, struct sk_buff *skb)
 }
 
 /* A packet of the RDMA class, without outer headers, for a device that stands on the link. */
-static void recv_rdma(struct eqds_dev *ed, struct sk_buff *skb)
+static void recv_rdma(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
 {
 	const u32 bytes = skb->len;
-	const bool good = eqds_rdma_receive(ed, skb);
+	const bool good = eqds_rdma_receive(ed, skb, peer);
 
 	spin_lock_bh(&ed->lock);
 	if (good)
@@ -97,18 +97,16 @@ void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
 		return;
 	}
 	if ((!v6 && cb.next_proto != EQDS_PROTO_IPV4) ||
-	    iptunnel_pull_header(skb, head_bytes, protocol, false))
+	    iptunnel_pull_header(skb, head_bytes, protocol, eqds_is_away(ed)))
 		goto bad;
 	skb->dev = dev;
 	skb_reset_network_header(skb);
 	if (!pskb_inet_may_pull(skb) || ip_hdr(skb)->version != (v6 ? 6 : 4))
 		goto bad;
-	if (!recv_ecn(skb, cb.tos, v6)) {
-		DEV_STATS_INC(dev, rx_frame_errors);
+	if (!recv_ecn(skb, cb.tos, v6))
 		goto bad;
-	}
 	if (cb.rdma) {
-		recv_rdma(ed, skb);
+		recv_rdma(ed, skb, &cb.peer);
 		return;
 	}
 	skb_reset_mac_header(skb);
@@ -172,6 +170,8 @@ static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr 
 	}
 	eqds_sender_receive(&tx->core, now_ns, head, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
+	if (out.verdict == EQDS_TRANSLATED)
+		eqds_tunnel_tx_translated(ed, tx, work);
 }
 
 /* The tunnel of a data packet. NULL: it has none and gets none; the peer is told why. */
@@ -205,16 +205,27 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb
 			ed->stats.rx_drop_memory++;
 		return rx;
 	}
-	if (out.send)
-		eqds_xmit_head(ed, peer, &cb->local, &out.head, work);
 	ed->stats.rx_refused++;
+	if (head->claims && head->cookie != eqds_cookie_claim(peer, sizeof(*peer))) {
+		ed->stats.rx_translated++;
+		eqds_xmit_translated(ed, cb, &out.head, work);
+	} else if (out.send) {
+		eqds_xmit_head(ed, peer, &cb->local, &out.head, work);
+	}
 	return NULL;
+}
+
+/* Without an answer, a packet that finds no memory would pass for one that can't arrive. */
+static void recv_refuse(struct eqds_head *head)
+{
+	head->no_room = true;
+	head->more = 0;
 }
 
 /*
  * node: NULL, or what holds the payload. Returns whether the core has taken it: a packet that would
- * only wait for others, while the device holds as many as it may, is taken for a trimmed one, so
- * that its sender sends it again.
+ * only wait for others, while the device holds as many as it may, is refused, so that its sender
+ * sends it again.
  */
 static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 		      struct eqds_head *head, u32 bytes, struct eqds_node *node,
@@ -229,8 +240,7 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 	if (node && head->seq != rx->core.expected &&
 	    !eqds_memory_may_hold(ed, rx, node->held_bytes)) {
 		ed->stats.rx_drop_held++;
-		head->flags |= EQDS_TRIM;
-		head->more = 0;
+		recv_refuse(head);
 		node = NULL;
 	}
 	if (node)
@@ -268,6 +278,7 @@ static bool recv_parse(struct sk_buff *skb, struct in6_addr *peer, u32 *bytes,
 	}
 	head->ce = INET_ECN_is_ce(tos);
 	EQDS_CB(skb)->peer = *peer;
+	EQDS_CB(skb)->sport = ((const struct udphdr *)skb->data)->source;
 	EQDS_CB(skb)->tos = tos;
 	EQDS_CB(skb)->next_proto = head->next_proto;
 	EQDS_CB(skb)->tagged = head->tagged;
@@ -323,11 +334,9 @@ static bool recv_datagram(struct eqds_dev *ed, u64 now_ns, struct sk_buff *skb,
 	}
 	if (!(head.flags & (EQDS_EMPTY | EQDS_TRIM))) {
 		node = eqds_node_get(ed, EQDS_POOL_RX, skb, 1);
-		/* Without an answer, the packet would pass for one that can't arrive. */
 		if (!node) {
 			ed->stats.rx_drop_memory++;
-			head.flags |= EQDS_TRIM;
-			head.more = 0;
+			recv_refuse(&head);
 		}
 	}
 	if (recv_data(ed, now_ns, EQDS_CB(skb), &head, bytes, node, work))

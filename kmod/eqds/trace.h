@@ -99,7 +99,8 @@ TRACE_EVENT(eqds_outcome,
 				   { EQDS_WRONG_EPOCH, "wrong-epoch" },
 				   { EQDS_BAD_ACK, "bad-ack" }, { EQDS_BAD_PULL, "bad-pull" },
 				   { EQDS_BAD_NACK, "bad-nack" }, { EQDS_RESTARTED, "restarted" },
-				   { EQDS_CLOSED, "closed" }, { EQDS_NO_TUNNEL, "no-tunnel" }))
+				   { EQDS_CLOSED, "closed" }, { EQDS_NO_TUNNEL, "no-tunnel" },
+				   { EQDS_TRANSLATED, "translated" }))
 );
 
 TRACE_EVENT(eqds_turn,

@@ -165,6 +165,19 @@ void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_wo
 	skb_queue_splice_tail(&end.free, &work->lost);
 }
 
+/* A translator of addresses is on the way, and keeps the peer's answers. */
+void eqds_tunnel_tx_translated(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work)
+{
+	lockdep_assert_held(&ed->lock);
+	ed->stats.tx_translated++;
+	if (!ed->translation_told)
+		netdev_warn(ed->dev,
+			    "NAT between this host and %pI6c: it keeps UDP port %u's answers, so no tunnel opens\n",
+			    &tx->tunnel.peer, EQDS_PORT);
+	ed->translation_told = true;
+	eqds_tunnel_tx_lose(ed, tx, work);
+}
+
 /*
  * At the cap, the tunnel used longest ago that has no packets makes room. One with packets, which a
  * peer can hold for as long as it likes, goes to the end of the order, so that the next look-up
@@ -223,6 +236,11 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 	const u32 in_flight = tx->core.in_flight.count;
 	struct eqds_out out;
 
+	if (tx->core.translated && tx->core.state != EQDS_SENDER_ESTABLISHED && !tx->core.resting &&
+	    now_ns > tx->core.heard_ns + EQDS_SILENT_TRANSLATED_NS) {
+		eqds_tunnel_tx_translated(ed, tx, work);
+		return;
+	}
 	if (!tx->core.resting && now_ns > tx->core.heard_ns + EQDS_SILENT_NS) {
 		ed->stats.tx_given_up++;
 		eqds_tunnel_tx_lose(ed, tx, work);

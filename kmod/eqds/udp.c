@@ -140,7 +140,7 @@ static struct dst_entry *udp_look_up4(struct eqds_dev *ed, const struct eqds_cb 
 		.saddr = cb->local.s6_addr32[3], /* 0 of any */
 		.flowi4_proto = IPPROTO_UDP,
 		.fl4_sport = cb->sport,
-		.fl4_dport = htons(EQDS_PORT),
+		.fl4_dport = cb->dport,
 	};
 	struct rtable *rt = ip_route_output_key(ed->net, &fl4);
 
@@ -158,7 +158,7 @@ static struct dst_entry *udp_look_up6(struct eqds_dev *ed, const struct eqds_cb 
 		.saddr = cb->local,
 		.flowi6_proto = IPPROTO_UDP,
 		.fl6_sport = cb->sport,
-		.fl6_dport = htons(EQDS_PORT),
+		.fl6_dport = cb->dport,
 	};
 	struct dst_entry *dst;
 
@@ -276,7 +276,7 @@ static void udp_xmit_counted(struct eqds_dev *ed, struct dst_entry *dst, struct 
 
 	skb_reset_transport_header(skb);
 	udp->source = cb->sport;
-	udp->dest = htons(EQDS_PORT);
+	udp->dest = cb->dport;
 	udp->len = htons(skb->len);
 	udp_set_csum(false, skb, source, to, skb->len);
 	ip = __skb_push(skb, sizeof(*ip));
@@ -294,6 +294,19 @@ static void udp_xmit_counted(struct eqds_dev *ed, struct dst_entry *dst, struct 
 	ip_local_out(ed->net, ed->sock4->sk, skb);
 }
 
+/* The RTS says which address it leaves from. */
+static void udp_claim(struct sk_buff *skb, const struct eqds_cb *cb, const struct udp_source *from)
+{
+	struct eqds_data *head = (struct eqds_data *)skb->data;
+	struct in6_addr source = from->v6;
+
+	if (!cb->claims)
+		return;
+	if (ipv6_addr_v4mapped(&cb->peer))
+		ipv6_addr_set_v4mapped(from->v4, &source);
+	head->cookie = cpu_to_be64(eqds_cookie_claim(&source, sizeof(source)));
+}
+
 static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
 {
 	struct eqds_cb cb = *EQDS_CB(skb);
@@ -306,6 +319,7 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
 		kfree_skb(skb);
 		return;
 	}
+	udp_claim(skb, &cb, &source);
 	/* The IP layers take what is in there for theirs: a size to fragment to, say. */
 	memset(skb->cb, 0, sizeof(skb->cb));
 	/* The device counts packets of users, so the tunnel's are not counted for it. */
@@ -321,12 +335,12 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
 	if (ipv6_addr_v4mapped(&cb.peer)) {
 		udp_tunnel_xmit_skb((struct rtable *)dst, ed->sock4->sk, skb, source.v4,
 				    cb.peer.s6_addr32[3], cb.tos, ttl ?: ip4_dst_hoplimit(dst), 0,
-				    cb.sport, htons(EQDS_PORT), false, false);
+				    cb.sport, cb.dport, false, false);
 		return;
 	}
 #if IS_ENABLED(CONFIG_IPV6)
 	udp_tunnel6_xmit_skb(dst, ed->sock6->sk, skb, NULL, &source.v6, &cb.peer, cb.tos,
-			     ttl ?: ip6_dst_hoplimit(dst), 0, cb.sport, htons(EQDS_PORT), false);
+			     ttl ?: ip6_dst_hoplimit(dst), 0, cb.sport, cb.dport, false);
 #endif
 }
 

@@ -37,9 +37,10 @@ static __be16 xmit_port(u32 path)
 	return htons(EQDS_PATH_PORT | (path & (EQDS_PATHS - 1)));
 }
 
-/* A header without payload: control, RTS or FIN. local: its source, or any. */
-void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
-		    const struct eqds_head *head, struct eqds_work *work)
+/* A header without payload, from port to port. Returns its control block; NULL: no memory. */
+static struct eqds_cb *xmit_head(struct eqds_dev *ed, const struct in6_addr *peer,
+				 const struct in6_addr *local, const struct eqds_head *head,
+				 struct eqds_work *work)
 {
 	struct eqds_head sent = *head;
 	u32 bytes, headroom = ed->dev->needed_headroom;
@@ -48,12 +49,15 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 
 	lockdep_assert_held(&ed->lock);
 	sent.tagged = ed->tag_bytes;
+	/* Other RTSs leave from ports of paths, since the path of this one may be dead. */
+	sent.claims = head->flags == (EQDS_SYN | EQDS_EMPTY) && !head->control && !head->cookie &&
+		      !sent.tagged && get_random_u32() & 1;
 	bytes = eqds_wire_bytes(ed->config.profile, &sent);
 	skb = alloc_skb(headroom + bytes, GFP_ATOMIC | __GFP_NOWARN);
 
 	if (!skb) {
 		ed->stats.tx_drop_memory++;
-		return;
+		return NULL;
 	}
 	skb_reserve(skb, headroom);
 	eqds_wire_encode(ed->config.profile, &sent, skb_put(skb, bytes));
@@ -61,14 +65,56 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 	cb = EQDS_CB(skb);
 	cb->peer = *peer;
 	cb->local = *local;
-	cb->sport = xmit_port(get_random_u32());
+	cb->sport = sent.claims ? htons(EQDS_PORT) : xmit_port(get_random_u32());
+	cb->dport = htons(EQDS_PORT);
 	cb->tos = 0;
 	cb->ttl = ed->ttl;
 	cb->tagged = sent.tagged;
+	cb->claims = sent.claims;
 	cb->counted = false;
 	__skb_queue_tail(&work->emit, skb);
 	trace_eqds_send(ed, peer, head);
 	ed->stats.tx_control++;
+	return cb;
+}
+
+/* Control, RTS or FIN. local: its source, or any. */
+void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
+		    const struct eqds_head *head, struct eqds_work *work)
+{
+	xmit_head(ed, peer, local, head, work);
+}
+
+/*
+ * The answer to a SYN that came by a translator of addresses, which lets it back to the port that
+ * the SYN came from. That port proves the address only if it is the tunnels'.
+ */
+void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to, struct eqds_head *head,
+			  struct eqds_work *work)
+{
+	struct eqds_cb *cb;
+
+	head->marks |= EQDS_MARK_TRANSLATED;
+	if (to->sport != htons(EQDS_PORT))
+		head->cookie = 0;
+	cb = xmit_head(ed, &to->peer, &to->local, head, work);
+	if (!cb)
+		return;
+	cb->sport = htons(EQDS_PORT);
+	cb->dport = to->sport;
+}
+
+/*
+ * The traffic class of the outer packet. It is ECN-capable where the peer says that it heeds marks
+ * on any packet, since the tunnel itself answers congestion of the network.
+ */
+static u8 xmit_outer_tos(const struct eqds_dev *ed, const struct eqds_tx *tx, u8 inner_tos)
+{
+	const u8 tos = ed->tos == EQDS_TOS_INHERIT ? inner_tos : ed->tos;
+	const u8 outer_tos = INET_ECN_encapsulate(tos, inner_tos);
+
+	return tx->core.ecn && INET_ECN_is_not_ect(outer_tos) ? outer_tos | INET_ECN_ECT_0
+							      : outer_tos;
 }
 
 /* A program's packet has no IP header, and no protocol. */
@@ -117,7 +163,9 @@ static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packe
 	cb->peer = tx->tunnel.peer;
 	cb->local = tx->tunnel.local;
 	cb->sport = xmit_port(head->path);
-	cb->tos = INET_ECN_encapsulate(ed->tos == EQDS_TOS_INHERIT ? tos : ed->tos, tos);
+	cb->dport = htons(EQDS_PORT);
+	cb->claims = false;
+	cb->tos = xmit_outer_tos(ed, tx, tos);
 	cb->ttl = ed->ttl;
 	cb->tagged = head->tagged;
 	cb->counted = head->counted;
@@ -352,7 +400,7 @@ static struct sk_buff *xmit_segments(struct eqds_dev *ed, struct sk_buff *skb, b
 	if (skb_orphan_frags_rx(skb, GFP_ATOMIC))
 		goto drop;
 	/* Its route would keep devices and namespaces. */
-	skb_scrub_packet(skb, false);
+	skb_scrub_packet(skb, eqds_is_away(ed));
 	/*
 	 * The outer checksum assumes a sum inside. A captured packet can await the link's SCTP
 	 * CRC.

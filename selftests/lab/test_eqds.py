@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tunnels whose receivers clock every packet, under unmodified ping and TCP."""
 
+import contextlib
 import json
 import pathlib
 import re
@@ -163,6 +164,50 @@ def test_packets_of_the_link_are_captured(lab):
         assert left.counters()["tx_packets"] == before, left.counters()
 
 
+RDMA_PORT = 4791
+
+
+def test_rdma_enters_by_the_link_only_where_a_rule_names_its_peer(lab):
+    """A peer that is neither allowed nor mapped does not reach the link past the rules about eqds0."""
+    with Racked(lab["compute"], 2) as (left, right):
+        if left.run(f"{rmem.CLI} eqds map eqds0 {right.under} {right.under}").err:
+            tap.skip("this kernel has no netfilter")
+
+        def arrives():
+            """Whether a datagram for RDMA's port reaches a socket of the right's."""
+            before = right.counters()
+            taking = right.spawn("python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
+                                 f"s.bind((\"{right.under}\", {RDMA_PORT})); print(\"bound\", flush=True); "
+                                 "print(s.recv(100))'")
+            taking.wait_output("bound")
+            left.run("python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes(60), "
+                     f"(\"{right.under}\", {RDMA_PORT}))'")
+            grown = {}
+
+            def counted():
+                grown.update({name: right.counters()[name] - before[name] for name in ("rx_rdma", "rx_drop_rdma")})
+                return any(grown.values())
+
+            wait_until("the datagram is counted", counted)
+            if grown["rx_rdma"]:
+                assert taking.wait(60).rc == 0
+            else:
+                taking.signal(9)
+                taking.wait(60)
+            assert sum(grown.values()) == 1, grown
+            return bool(grown["rx_rdma"])
+
+        assert not arrives()
+        for rule in (f"allow eqds0 {left.under}", f"map eqds0 {left.under} {left.under}"):
+            right.run(f"{rmem.CLI} eqds {rule}")
+            assert arrives(), rule
+            right.run(f"{rmem.CLI} eqds {' '.join(rule.split()[:3])} --remove")
+            assert not arrives(), rule
+        # The rule leads to another host.
+        right.run(f"{rmem.CLI} eqds map eqds0 {left.under} 10.0.0.77")
+        assert not arrives()
+
+
 def test_rule_for_all_hosts_leaves_the_link_its_own_packets(lab):
     """Neighbour discovery, which the tunnel itself needs, and what is for many hosts."""
     with Racked(lab["compute"], 2) as hosts:
@@ -224,7 +269,8 @@ def _headers(left, right, ping):
 
 
 def test_traffic_class_and_hop_limit_of_outer_packets(lab):
-    """DSCP and ECN as the inner packet's, unless the operator says which; the hop limit is the tunnel's own."""
+    """DSCP as the inner packet's, unless the operator says which; ECN-capable once the receiver has said that it heeds
+    marks; the hop limit is the tunnel's own."""
     with Racked(lab["compute"], 2) as hosts:
         left, right = hosts
         for host, other in (hosts, hosts[::-1]):
@@ -233,14 +279,14 @@ def test_traffic_class_and_hop_limit_of_outer_packets(lab):
         left.run(f"ping -c1 -W5 {right.inside}")
         for inside in (right.inside, f"fd09::{right.number}"):
             left.run(f"{rmem.CLI} eqds set eqds0 --tos inherit --ttl 0")
-            assert _headers(left, right, f"-Q 0xb8 -t 9 {inside}") == ((0xb8, 64), (0xb8, 9))
+            assert _headers(left, right, f"-Q 0xb8 -t 9 {inside}") == ((0xba, 64), (0xb8, 9))
             assert _headers(left, right, f"-Q 0xba -t 9 {inside}") == ((0xba, 64), (0xba, 9))
             left.run(f"{rmem.CLI} eqds set eqds0 --tos 32 --ttl 5")
             assert _headers(left, right, f"-Q 0xba {inside}") == ((0x22, 5), (0xba, 64))
 
 
 def test_congestion_seen_outside_is_told_inside(lab):
-    """RFC 6040: a mark of the network reaches an ECN-capable packet, and drops another."""
+    """RFC 6040: a mark of the network reaches an ECN-capable packet. For another, the tunnel alone heeds it."""
     machine = lab["compute"]
 
     def marking(which):
@@ -249,8 +295,9 @@ def test_congestion_seen_outside_is_told_inside(lab):
                     f"match ip protocol 17 0xff match ip dport 7671 0xffff match u8 0x11 0xff at 28 {which} "
                     "action pedit ex munge ip tos set 3 retain 3 pipe action csum ip")
 
-    def errors():
-        return int(right.run("cat /sys/class/net/eqds0/statistics/rx_frame_errors").out)
+    def marked():
+        """Packets of which the left's core knows that they arrived with a mark."""
+        return sum(path["marked"] for path in json.loads(left.run(f"{rmem.CLI} eqds paths --json").out))
 
     with Racked(machine, 2) as (left, right):
         left.run(f"ping -c1 -W5 {right.inside}")
@@ -258,17 +305,23 @@ def test_congestion_seen_outside_is_told_inside(lab):
         # As a switch does: of packets that say so.
         marking("match ip tos 2 3")
         said = left.run(f"ping -c3 -i0.2 -W5 -Q 2 {right.inside}").out
-        assert " 0% packet loss" in said and not errors(), (said, errors())
+        assert " 0% packet loss" in said and marked() == 3, (said, marked())
         for host in (left, right):
             host.run("sysctl -qw net.ipv4.tcp_ecn=1")
         transfer(left, right, MIB)
         names, values = (line.split()[1:] for line in right.run("cat /proc/net/netstat").out.splitlines()
                          if line.startswith("IpExt:"))
         assert int(dict(zip(names, values))["InCEPkts"]) > 100, (names, values)
-        # And as it must not.
-        marking("")
-        left.run(f"ping -c3 -i0.2 -W1 -Q 0 {right.inside}", check=False)
-        assert errors() == 3, errors()
+        # A packet that isn't ECN-capable inside is so outside. It arrives as it left.
+        watch = right.spawn(f"python3 {HOSTILE} watch eth0")
+        watch.wait_output("watching")
+        before = marked()
+        said = left.run(f"ping -c3 -i0.2 -W5 -Q 0 {right.inside}").out
+        watch.end_input()
+        result = watch.wait(60)
+        assert result.rc == 0, result
+        headers = {(each[4][0], each[5][0]) for each in json.loads(result.out.splitlines()[-1])}
+        assert " 0% packet loss" in said and marked() - before == 3 and headers == {(3, 0)}, (said, marked(), headers)
 
 
 # Datagrams with a traffic class, as many as a socket's memory holds at a time.
@@ -279,6 +332,77 @@ s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sys.argv[2]))
 for _ in range(600):
     s.sendto(bytes(1300), (sys.argv[1], 9))
 """
+
+
+@contextlib.contextmanager
+def _translated(left, right, sport=None, drops=None):
+    """A translator at the right's port gives the left's packets the address 10.0.0.50, and sends packets for that address to
+    the left. sport: the port that all of the left's packets come from; drops: packets that it does not send back."""
+    machine, port = left.machine, right.port
+    back = f"tc filter add dev {port} ingress protocol ip"
+    to_left = (f"action pedit ex munge ip dst set {left.under} {'munge udp dport set 7671 ' if sport else ''}"
+               "pipe action csum ip and udp")
+    machine.run("modprobe -a sch_ingress cls_u32 act_pedit act_csum act_gact && "
+                f"tc qdisc add dev {port} clsact && tc filter add dev {port} egress protocol ip u32 "
+                f"match ip src {left.under} match ip protocol 17 0xff action pedit ex munge ip src set 10.0.0.50 "
+                f"{f'munge udp sport set {sport} ' if sport else ''}pipe action csum ip and udp && "
+                + (f"{back} prio 1 u32 match ip dst 10.0.0.50 {drops} action drop && " if drops else "")
+                + f"{back} prio 2 u32 match ip dst 10.0.0.50 {f'match ip dport {sport} 0xffff ' if sport else ''}{to_left}")
+    mac = left.run("cat /sys/class/net/eth0/address").out.strip()
+    right.ip(f"neigh replace 10.0.0.50 lladdr {mac} dev eth0",
+             f"route replace {left.inside} via 10.0.0.50 dev eqds0 onlink src {right.inside}")
+    yield
+    machine.run(f"tc qdisc del dev {port} clsact")
+
+
+def test_translated_addresses(lab):
+    """Where NAT keeps a host's port, the tunnel opens. Where it does not, or keeps the answers, the sender learns it at once."""
+    machine = lab["compute"]
+
+    def refused(left, right):
+        said = left.run(f"ping -c1 -W30 {right.inside}", check=False)
+        assert said.rc and "Unreachable" in said.out, said
+        assert left.counters()["tx_translated"] == 1 and not left.counters()["tx_given_up"], left.counters()
+        assert right.counters()["rx_translated"] and not right.counters()["rx_tunnels"], right.counters()
+        assert "NAT between this host and" in machine.run("dmesg").out
+
+    # The port that a translator has chosen.
+    with Racked(machine, 2) as (left, right), _translated(left, right, sport=5555):
+        refused(left, right)
+    # The tunnels' own port. The translator lets answers back only from the port that the packet went to.
+    with Racked(machine, 2) as (left, right), _translated(left, right, drops="match ip sport 0xc000 0xfff0"):
+        refused(left, right)
+    with Racked(machine, 2) as (left, right), _translated(left, right):
+        left.run(f"ping -c3 -i0.2 -W5 {right.inside}")
+        assert not left.counters()["tx_translated"], left.counters()
+
+
+def test_device_in_another_namespace_keeps_its_link(lab):
+    """As a container's: packets inside are of the one namespace, those outside of the link's."""
+    machine = lab["compute"]
+    with Racked(machine, 2) as (left, right):
+        machine.run("ip netns add inner && ip -n h1 link set eqds0 netns inner && ip -n inner link set lo up && "
+                    f"ip -n inner addr add {left.inside}/24 dev eqds0 && ip -n inner link set eqds0 up && "
+                    f"ip -n inner route add {right.inside} via {right.under} dev eqds0 onlink src {left.inside}")
+        machine.run(f"ip netns exec inner ping -c3 -i0.2 -W5 {right.inside}")
+        assert "link-netns" in machine.run("ip -n inner link show eqds0").out
+        # Its rules capture nothing of the link's.
+        machine.run(f"ip netns exec inner {rmem.CLI} eqds map eqds0 {right.under} {right.under}")
+        before = eqdslab.counters_of(machine.run("ip netns exec inner ethtool -S eqds0").out)["tx_packets"]
+        left.run(f"ping -c1 -W5 {right.under}")
+        counted = eqdslab.counters_of(machine.run("ip netns exec inner ethtool -S eqds0").out)
+        assert counted["tx_packets"] == before, counted
+        # The device follows its link, and goes with it.
+        left.ip("link set eth0 mtu 1400")
+        assert "mtu 1312" in machine.run("ip -n inner link show eqds0").out
+        left.ip("link del eth0")
+        wait_until("the device is gone", lambda: "eqds0" not in machine.run("ip -n inner link").out)
+        machine.run("ip netns del inner")
+    # The namespace goes, and the link stays.
+    with Racked(machine, 2) as (left, right):
+        machine.run("ip netns add inner && ip -n h1 link add link eth0 netns inner name other type eqds && "
+                    "ip netns del inner")
+        left.run(f"ping -c1 -W5 {right.under}")
 
 
 def test_queue_without_credit_marks_ecn_capable_packets(lab):
@@ -786,8 +910,10 @@ def test_dead_router_is_left(lab):
 
 TESTS = [test_ping, test_ipv6_inside_and_outside, test_host_of_two_addresses, test_rules,
          test_weights_divide_the_receivers_rate, test_packets_of_the_link_are_captured,
-         test_ipv6_packets_of_the_link_are_captured, test_rule_for_all_hosts_leaves_the_link_its_own_packets,
+         test_ipv6_packets_of_the_link_are_captured, test_rdma_enters_by_the_link_only_where_a_rule_names_its_peer,
+         test_rule_for_all_hosts_leaves_the_link_its_own_packets,
          test_traffic_class_and_hop_limit_of_outer_packets, test_congestion_seen_outside_is_told_inside,
+         test_translated_addresses, test_device_in_another_namespace_keeps_its_link,
          test_queue_without_credit_marks_ecn_capable_packets, test_segments_are_made_at_the_tunnel,
          test_lent_pages_are_not_kept_while_a_packet_waits, test_trace_events, test_many_tunnels, test_tcp_stream,
          test_two_senders_share_the_receivers_rate, test_loss_of_1_percent, test_loss_of_10_percent, test_reordering,
