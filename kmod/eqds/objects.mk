@@ -5,7 +5,7 @@
 obj-m += eqds_core.o
 
 eqds_core-y := kmod/eqds/core_main.o \
-	$(addprefix kmod/core/eqds/, config.o wire.o cookie.o tag.o class.o path.o proof.o sender.o drr.o receiver.o asl.o pifo.o \
+	$(addprefix kmod/core/eqds/, config.o wire.o cookie.o tag.o class.o path.o proof.o flight.o sender.o drr.o receiver.o asl.o pifo.o \
 		rate.o reply.o roce.o)
 
 # `ip link add ... type eqds`: the protocol between sockets and skbs.

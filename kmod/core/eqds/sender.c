@@ -2,110 +2,20 @@
 #include "core/eqds/sender.h"
 
 #include "core/base/bytes.h"
+#include "core/eqds/flight.h"
 
-/* Before a round trip is measured, and no longer than rto_max_ns. */
-#define SENDER_RTO_FIRST 4
 /* The part of a peer's silence that passes before it is asked again. */
 #define SENDER_SILENCE_PART 8
-
-static s32 sender_seq_ahead(const struct eqds_sender *s, u32 a, u32 b)
-{
-	return eqds_ahead(a, b, s->config->profile->seq_bits);
-}
 
 static s32 sender_pull_ahead(const struct eqds_sender *s, u32 a, u32 b)
 {
 	return eqds_ahead(a, b, s->config->profile->pull_bits);
 }
 
-static struct eqds_packet **sender_slot(const struct eqds_sender *s, u32 seq)
-{
-	return &s->slot[seq & (s->config->window_packets - 1U)];
-}
-
-static u32 sender_outstanding(const struct eqds_sender *s)
-{
-	return (s->next - s->una) & eqds_mask(s->config->profile->seq_bits);
-}
-
-/* The packet that has the number; NULL: acknowledged, or none had it. */
-static struct eqds_packet *sender_packet(const struct eqds_sender *s, u32 seq)
-{
-	struct eqds_packet *packet = *sender_slot(s, seq);
-
-	if (!packet)
-		return NULL;
-	seq -= packet->seq;
-	return (seq & eqds_mask(s->config->profile->seq_bits)) <= packet->more ? packet : NULL;
-}
-
-static struct eqds_list *sender_list(struct eqds_sender *s, const struct eqds_packet *packet)
-{
-	if (packet->state == EQDS_PACKET_QUEUED)
-		return &s->queue;
-	return packet->state == EQDS_PACKET_IN_FLIGHT ? &s->in_flight : &s->retransmit;
-}
-
-/* The packet keeps its first count numbers, 1 .. more. Returns the rest, behind it in its list. */
-static struct eqds_packet *sender_split(struct eqds_sender *s, struct eqds_packet *packet,
-					u32 count)
-{
-	struct eqds_packet *rest = packet + count;
-
-	*rest = *packet;
-	rest->prev = packet;
-	packet->next = rest;
-	*(rest->next ? &rest->next->prev : &sender_list(s, packet)->tail) = rest;
-	rest->nth += count;
-	rest->more -= count;
-	packet->more = count - 1;
-	packet->bytes = count * packet->each_bytes;
-	rest->bytes -= packet->bytes;
-	if (packet->state == EQDS_PACKET_QUEUED)
-		return rest;
-	rest->counted = true;
-	rest->seq = eqds_add(packet->seq, count, s->config->profile->seq_bits);
-	for (u32 n = 0; n <= rest->more; n++)
-		*sender_slot(s, rest->seq + n) = rest;
-	return rest;
-}
-
-/* The part of a packet that has count numbers from seq on, alone. */
-static struct eqds_packet *sender_isolate(struct eqds_sender *s, struct eqds_packet *packet,
-					  u32 seq, u32 count)
-{
-	const u32 before = (seq - packet->seq) & eqds_mask(s->config->profile->seq_bits);
-
-	if (before)
-		packet = sender_split(s, packet, before);
-	if (packet->more >= count)
-		sender_split(s, packet, count);
-	return packet;
-}
-
-/* A packet with a number leaves the list it is in. */
-static void sender_list_remove(struct eqds_sender *s, struct eqds_packet *packet)
-{
-	if (packet->state == EQDS_PACKET_IN_FLIGHT && packet->again)
-		s->spare_bytes -= packet->bytes;
-	eqds_list_remove(sender_list(s, packet), packet);
-}
-
-/* The timeout after an answer. */
-static u64 sender_rto_base_ns(const struct eqds_sender *s)
-{
-	const struct eqds_config *c = s->config;
-	u64 rto = s->rtt_ns ? s->rtt_ns + 4 * s->rtt_var_ns : SENDER_RTO_FIRST * c->rto_min_ns;
-
-	if (rto < c->rto_min_ns)
-		return c->rto_min_ns;
-	return rto < c->rto_max_ns ? rto : c->rto_max_ns;
-}
-
 static u64 sender_rto_ns(const struct eqds_sender *s)
 {
 	const struct eqds_config *c = s->config;
-	u64 rto = sender_rto_base_ns(s);
+	u64 rto = eqds_flight_rto_base_ns(s);
 
 	/* Shifted step by step: rto_max_ns bounds it before it can overflow. */
 	for (u32 n = s->timeouts; n && rto < c->rto_max_ns; n--)
@@ -198,12 +108,12 @@ static void sender_requeue(struct eqds_sender *s)
 	struct eqds_packet *last = NULL;
 
 	for (u32 seq = s->una; seq != s->next; seq = eqds_add(seq, 1, bits)) {
-		struct eqds_packet *packet = *sender_slot(s, seq);
+		struct eqds_packet *packet = *eqds_flight_slot(s, seq);
 
-		*sender_slot(s, seq) = NULL;
+		*eqds_flight_slot(s, seq) = NULL;
 		if (!packet || packet->seq != seq)
 			continue;
-		sender_list_remove(s, packet);
+		eqds_flight_list_remove(s, packet);
 		packet->state = EQDS_PACKET_QUEUED;
 		packet->attempt = 0;
 		packet->again = false;
@@ -250,7 +160,7 @@ static struct eqds_packet *sender_candidate(const struct eqds_sender *s)
 		return packet;
 	if (!s->room)
 		return NULL;
-	return sender_outstanding(s) < s->config->window_packets ? s->queue.head : NULL;
+	return eqds_flight_outstanding(s) < s->config->window_packets ? s->queue.head : NULL;
 }
 
 /* Credit that the first number of a packet costs. */
@@ -262,8 +172,8 @@ static u32 sender_first_bytes(const struct eqds_packet *packet)
 /* Is there credit for a packet's first number? */
 static bool sender_can_pay(const struct eqds_sender *s, const struct eqds_packet *packet)
 {
-	return s->config->overdraw ? s->credit_bytes > 0 :
-				     s->credit_bytes >= sender_first_bytes(packet);
+	return s->config->overdraw ? s->credit_bytes > 0
+				   : s->credit_bytes >= sender_first_bytes(packet);
 }
 
 /* The packet that may leave now; NULL: none. */
@@ -284,7 +194,7 @@ static u32 sender_next_count(const struct eqds_sender *s, u64 now_ns,
 			     const struct eqds_packet *packet)
 {
 	const struct eqds_config *c = s->config;
-	u32 count = packet->more + 1U, most = c->window_packets - sender_outstanding(s);
+	u32 count = packet->more + 1U, most = c->window_packets - eqds_flight_outstanding(s);
 
 	if (count == 1 || packet->state == EQDS_PACKET_RETRANSMIT ||
 	    !eqds_proof_allows(&s->proof, now_ns))
@@ -295,8 +205,8 @@ static u32 sender_next_count(const struct eqds_sender *s, u64 now_ns,
 		most = s->room;
 	if (s->credit_bytes < (s64)packet->bytes) {
 		/* With overdraw, one more for what is left above 0. */
-		const u32 paid = c->overdraw ? ((u32)s->credit_bytes - 1) / packet->each_bytes + 1 :
-					       (u32)s->credit_bytes / packet->each_bytes;
+		const u32 paid = c->overdraw ? ((u32)s->credit_bytes - 1) / packet->each_bytes + 1
+					     : (u32)s->credit_bytes / packet->each_bytes;
 
 		most = paid < most ? paid : most;
 	}
@@ -325,7 +235,7 @@ static bool sender_lacks_credit(const struct eqds_sender *s)
 /* Numbers were given up, and no packet is on its way that tells the receiver of it. */
 static bool sender_owes_skip(const struct eqds_sender *s)
 {
-	return s->skipping && !sender_outstanding(s);
+	return s->skipping && !eqds_flight_outstanding(s);
 }
 
 static void sender_head(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
@@ -337,7 +247,7 @@ static void sender_head(struct eqds_sender *s, u64 now_ns, struct eqds_head *hea
 	head->has_epoch = head->flags & EQDS_SYN || !s->config->profile->start_bits;
 	head->epoch = s->epoch;
 	head->seq = s->next;
-	head->unacked = sender_outstanding(s);
+	head->unacked = eqds_flight_outstanding(s);
 	head->pull = s->target;
 	head->sender = s->id;
 	head->stamp = (u32)(now_ns / 16);
@@ -394,11 +304,11 @@ static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *ou
 {
 	u64 due;
 
-	if (s->skipping && !s->queue.count && !sender_outstanding(s) && !s->room) {
+	if (s->skipping && !s->queue.count && !eqds_flight_outstanding(s) && !s->room) {
 		sender_finish(s, out);
 		return;
 	}
-	if (s->queue.count && !sender_outstanding(s) && !s->room)
+	if (s->queue.count && !eqds_flight_outstanding(s) && !s->room)
 		sender_open(s, now_ns, eqds_add(s->epoch, 1, s->config->profile->epoch_bits));
 	sender_raise_target(s);
 	if (!sender_lacks_credit(s) && !sender_owes_skip(s)) {
@@ -407,8 +317,7 @@ static void sender_settle(struct eqds_sender *s, u64 now_ns, struct eqds_out *ou
 	}
 	due = now_ns + sender_patience_ns(s, now_ns);
 	if (s->target != s->target_told) {
-		due = s->rts_sent_ns +
-		      (s->timeouts || !s->rtt_ns ? sender_rto_ns(s) : s->rtt_ns);
+		due = s->rts_sent_ns + (s->timeouts || !s->rtt_ns ? sender_rto_ns(s) : s->rtt_ns);
 		if (!s->rts_sent_ns || due < now_ns)
 			due = now_ns;
 	}
@@ -445,32 +354,6 @@ static u16 sender_path(struct eqds_sender *s, u64 now_ns, const struct eqds_pack
 	return eqds_paths_pick_again(s->paths, s->train_path, packet->more);
 }
 
-static void sender_strike(struct eqds_packet *packet, u8 strikes)
-{
-	const u8 room = 0xff - packet->strikes;
-
-	packet->strikes += strikes < room ? strikes : room;
-}
-
-/* The packet is sent again: was it lost, and not because the whole path was dead? */
-static void sender_judge(const struct eqds_sender *s, struct eqds_packet *packet)
-{
-	if (packet->sent_ns && !packet->judged && s->heard_ns > packet->sent_ns)
-		sender_strike(packet, EQDS_STRIKES_LOSS);
-	packet->judged = false;
-}
-
-/* A packet is acknowledged, or it arrived trimmed. */
-static void sender_prove(struct eqds_sender *s, const struct eqds_packet *packet)
-{
-	const u32 told = packet->more + packet->counted; /* by IP IDs alone */
-
-	if (told && packet->attempt)
-		eqds_proof_missed(&s->proof);
-	else if (told)
-		eqds_proof_told(&s->proof, told);
-}
-
 struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct eqds_head *head)
 {
 	struct eqds_packet *packet = sender_ready(s);
@@ -480,7 +363,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 		return NULL;
 	count = sender_next_count(s, now_ns, packet);
 	if (count <= packet->more)
-		sender_split(s, packet, count);
+		eqds_flight_split(s, packet, count);
 	if (count > 1)
 		eqds_proof_left(&s->proof, now_ns);
 	if (packet->state == EQDS_PACKET_QUEUED) {
@@ -488,7 +371,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 		packet->seq = s->next;
 		packet->attempt = 0;
 		for (u32 n = 0; n < count; n++)
-			*sender_slot(s, packet->seq + n) = packet;
+			*eqds_flight_slot(s, packet->seq + n) = packet;
 		s->next = eqds_add(s->next, count, s->config->profile->seq_bits);
 		if (s->config->epoch_packets)
 			s->room -= count;
@@ -498,7 +381,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 		packet->again = s->config->pull_trimmed;
 	}
 	packet->state = EQDS_PACKET_IN_FLIGHT;
-	sender_judge(s, packet);
+	eqds_flight_judge(s, packet);
 	packet->path = sender_path(s, now_ns, packet);
 	packet->sent_ns = now_ns;
 	eqds_list_append(&s->in_flight, packet);
@@ -507,8 +390,8 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 		s->spare_bytes += packet->bytes;
 	sender_raise_target(s);
 	s->target_told = s->target;
-	s->rts_due_ns = sender_lacks_credit(s) ? now_ns + sender_patience_ns(s, now_ns) :
-						 EQDS_NEVER;
+	s->rts_due_ns =
+		sender_lacks_credit(s) ? now_ns + sender_patience_ns(s, now_ns) : EQDS_NEVER;
 	sender_head(s, now_ns, head);
 	head->seq = packet->seq;
 	head->unacked = (packet->seq - s->una) & eqds_mask(s->config->profile->seq_bits);
@@ -538,184 +421,6 @@ static void sender_open_again(struct eqds_sender *s, u64 now_ns, u32 after_epoch
 }
 
 /* ---- what arrives ---- */
-
-static void sender_measure(struct eqds_sender *s, u64 rtt)
-{
-	u64 off;
-
-	if (!s->rtt_ns) {
-		s->rtt_ns = rtt ? rtt : 1;
-		s->rtt_var_ns = rtt / 2;
-		return;
-	}
-	off = rtt > s->rtt_ns ? rtt - s->rtt_ns : s->rtt_ns - rtt;
-	s->rtt_var_ns -= s->rtt_var_ns / 4;
-	s->rtt_var_ns += off / 4;
-	s->rtt_ns -= s->rtt_ns / 8;
-	s->rtt_ns += rtt / 8;
-	if (!s->rtt_ns)
-		s->rtt_ns = 1;
-}
-
-static bool sender_is_outstanding(const struct eqds_sender *s, u32 seq)
-{
-	return sender_seq_ahead(s, seq, s->una) >= 0 && sender_seq_ahead(s, seq, s->next) < 0;
-}
-
-/* Of the count numbers from seq on, those that are outstanding have arrived. */
-static void sender_free(struct eqds_sender *s, u64 now_ns, u32 seq, u32 count, struct eqds_out *out)
-{
-	const u8 bits = s->config->profile->seq_bits;
-	u32 step;
-
-	for (; count; count -= step, seq = eqds_add(seq, step, bits)) {
-		struct eqds_packet *packet = sender_packet(s, seq);
-
-		step = 1;
-		if (!packet || !sender_is_outstanding(s, seq))
-			continue;
-		packet = sender_isolate(s, packet, seq, count);
-		step = packet->more + 1U;
-		for (u32 n = 0; n < step; n++)
-			*sender_slot(s, seq + n) = NULL;
-		sender_list_remove(s, packet);
-		sender_prove(s, packet);
-		packet->next = out->free;
-		out->free = packet;
-		s->progress_ns = now_ns;
-	}
-}
-
-/*
- * The packet whose arrival a control packet tells, as a sample: the echo, or in the paper
- * profile, which does not tell the attempt, the last one before ack if it was sent once.
- */
-static void sender_sample(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head)
-{
-	const u8 bits = s->config->profile->seq_bits;
-	u32 seq = head->flags & EQDS_SACK ? head->echo : eqds_add(head->ack, ~0U, bits);
-	const struct eqds_packet *packet = sender_packet(s, seq);
-
-	if (!sender_is_outstanding(s, seq) || !packet || now_ns < packet->sent_ns)
-		return;
-	if (packet->attempt != head->attempt) {
-		/*
-		 * An earlier transmission wasn't lost, but took longer than the timeout. Without
-		 * this sample all packets of a slow path would be sent again, and none measured.
-		 */
-		if (!s->config->profile->start_bits)
-			sender_measure(s, now_ns - packet->sent_ns + sender_rto_base_ns(s));
-		return;
-	}
-	if (packet->state == EQDS_PACKET_IN_FLIGHT) {
-		if (s->paths)
-			eqds_paths_acked(s->paths, packet->path, now_ns - packet->sent_ns);
-		sender_measure(s, now_ns - packet->sent_ns);
-	}
-	if (s->paths && head->marks & EQDS_MARK_CE)
-		eqds_paths_marked(s->paths, packet->path);
-}
-
-static void sender_acked(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head,
-			 struct eqds_out *out)
-{
-	const u8 bits = s->config->profile->seq_bits;
-	u64 sack = head->sack;
-
-	if (head->flags & (EQDS_SACK | (s->config->profile->start_bits ? EQDS_ACK : 0)))
-		sender_sample(s, now_ns, head);
-	if (head->flags & EQDS_SACK)
-		sender_free(s, now_ns, head->echo, 1, out);
-	if (!(head->flags & EQDS_ACK))
-		return;
-	while (sack) {
-		const u32 i = (u32)__builtin_ctzll(sack);
-		const u64 holes = ~(sack >> i);
-		const u32 count = holes ? (u32)__builtin_ctzll(holes) : 64;
-
-		/* Adding the lowest bit carries over the run of ones that it begins. */
-		sack &= sack + (1ULL << i);
-		sender_free(s, now_ns, eqds_add(head->ack, 1 + i, bits), count, out);
-	}
-	if (s->skipping && sender_seq_ahead(s, head->ack, s->skip) >= 0)
-		s->skipping = false;
-	if (sender_seq_ahead(s, head->ack, s->una) > 0) {
-		sender_free(s, now_ns, s->una, (u32)sender_seq_ahead(s, head->ack, s->una), out);
-		s->una = head->ack;
-	}
-}
-
-/* To be sent again, in the order of numbers. */
-static void sender_retransmit(struct eqds_sender *s, struct eqds_packet *packet)
-{
-	struct eqds_packet *after = s->retransmit.tail;
-
-	sender_list_remove(s, packet);
-	packet->state = EQDS_PACKET_RETRANSMIT;
-	while (after && sender_seq_ahead(s, after->seq, packet->seq) > 0)
-		after = after->prev;
-	eqds_list_insert(&s->retransmit, after, packet);
-}
-
-static void sender_advance(struct eqds_sender *s)
-{
-	while (s->una != s->next && !*sender_slot(s, s->una))
-		s->una = eqds_add(s->una, 1, s->config->profile->seq_bits);
-}
-
-static bool sender_is_hopeless(const struct eqds_sender *s, const struct eqds_packet *packet)
-{
-	return s->config->strikes_max && packet->strikes >= s->config->strikes_max;
-}
-
-/* The packet has a number, which the receiver must not wait for any more. */
-static void sender_give_up(struct eqds_sender *s, struct eqds_packet *packet,
-			   struct eqds_out *out)
-{
-	const u32 after = eqds_add(packet->seq, packet->more + 1U, s->config->profile->seq_bits);
-
-	for (u32 n = 0; n <= packet->more; n++)
-		*sender_slot(s, packet->seq + n) = NULL;
-	sender_list_remove(s, packet);
-	packet->next = out->lost;
-	out->lost = packet;
-	/* Paper: no header tells of the hole, but the end of the epoch does: sender_settle(). */
-	if (s->config->profile->start_bits)
-		s->room = 0;
-	if (!s->skipping || sender_seq_ahead(s, after, s->skip) > 0)
-		s->skip = after;
-	s->skipping = true;
-	sender_advance(s);
-}
-
-static void sender_nacked(struct eqds_sender *s, const struct eqds_head *head,
-			  struct eqds_out *out)
-{
-	const bool no_room = head->marks & EQDS_MARK_NO_ROOM;
-	struct eqds_packet *packet = sender_packet(s, head->echo);
-
-	/* One per transmission: a copy of an older one, or a second one, is ignored. */
-	if (!packet || packet->state != EQDS_PACKET_IN_FLIGHT ||
-	    (!s->config->profile->start_bits && packet->attempt != head->attempt)) {
-		out->verdict = EQDS_BAD_NACK;
-		return;
-	}
-	if (s->paths && !no_room)
-		eqds_paths_trimmed(s->paths, packet->path);
-	packet = sender_isolate(s, packet, head->echo, 1);
-	if (!packet->attempt)
-		sender_prove(s, packet);
-	/* Its number was told. */
-	packet->counted = false;
-	/* Receivers that don't know the mark refuse the packets behind the one that they expect. */
-	if (packet->seq == s->una && !no_room)
-		sender_strike(packet, 1);
-	packet->judged = true;
-	if (sender_is_hopeless(s, packet))
-		sender_give_up(s, packet, out);
-	else
-		sender_retransmit(s, packet);
-}
 
 static void sender_pulled(struct eqds_sender *s, u64 now_ns, const struct eqds_head *head)
 {
@@ -750,13 +455,13 @@ static enum eqds_verdict sender_refutes(const struct eqds_sender *s, const struc
 	u32 acked = (head->ack - s->una) & seq_mask, gift = eqds_gift_max(s->config);
 	u32 most = ((s->target - s->pull) & pull_mask) + gift;
 
-	if (opening ? ((head->pull - s->pull) & pull_mask) > most :
-		      sender_pull_ahead(s, s->target, head->pull) < -(s32)gift)
+	if (opening ? ((head->pull - s->pull) & pull_mask) > most
+		    : sender_pull_ahead(s, s->target, head->pull) < -(s32)gift)
 		return EQDS_BAD_PULL;
-	if (head->flags & EQDS_ACK && (opening ? acked > sender_outstanding(s) :
-						 sender_seq_ahead(s, head->ack, s->next) > 0))
+	if (head->flags & EQDS_ACK && (opening ? acked > eqds_flight_outstanding(s)
+					       : eqds_flight_seq_ahead(s, head->ack, s->next) > 0))
 		return EQDS_BAD_ACK;
-	if (head->flags & EQDS_SACK && sender_seq_ahead(s, head->echo, s->next) >= 0)
+	if (head->flags & EQDS_SACK && eqds_flight_seq_ahead(s, head->echo, s->next) >= 0)
 		return EQDS_BAD_ACK;
 	return EQDS_OK;
 }
@@ -785,9 +490,10 @@ static bool sender_synchronise(struct eqds_sender *s, u64 now_ns, const struct e
 	out->verdict = EQDS_WRONG_EPOCH;
 	if (head->flags & EQDS_FIN) {
 		/* Without an epoch, it has at least to name a number that may be under way. */
-		if (head->has_epoch ? !other :
-		    s->state == EQDS_SENDER_ESTABLISHED &&
-		    (sender_is_outstanding(s, head->echo) || head->echo == s->next)) {
+		if (head->has_epoch ? !other
+				    : s->state == EQDS_SENDER_ESTABLISHED &&
+					      (eqds_flight_is_outstanding(s, head->echo) ||
+					       head->echo == s->next)) {
 			sender_is_heard(s, now_ns);
 			sender_open_again(s, now_ns, sender_epoch_to_pass(s, head), out);
 		}
@@ -848,12 +554,12 @@ static void sender_heard(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 	}
 	sender_is_heard(s, now_ns);
 	sender_pulled(s, now_ns, head);
-	sender_acked(s, now_ns, head, out);
+	eqds_flight_acked(s, now_ns, head, out);
 	if (head->flags & EQDS_NACK)
-		sender_nacked(s, head, out);
+		eqds_flight_nacked(s, head, out);
 	s->timeouts = 0;
 	s->rts_due_ns = EQDS_NEVER;
-	sender_advance(s);
+	eqds_flight_advance(s);
 	sender_rest(s);
 }
 
@@ -937,10 +643,10 @@ void eqds_sender_expire(struct eqds_sender *s, u64 now_ns, struct eqds_out *out)
 		late = true;
 		again |= packet->attempt != 0;
 		counts |= sender_timeout_counts(s, packet->sent_ns);
-		if (sender_is_hopeless(s, packet))
-			sender_give_up(s, packet, out);
+		if (eqds_flight_is_hopeless(s, packet))
+			eqds_flight_give_up(s, packet, out);
 		else
-			sender_retransmit(s, packet);
+			eqds_flight_retransmit(s, packet);
 	}
 	/* An RTS, or the pull it asked for, did not arrive. */
 	if (s->rts_due_ns <= now_ns && s->target == s->target_told) {
@@ -1007,7 +713,7 @@ const char *eqds_sender_check(const struct eqds_sender *s)
 		return "credit is lost: what is queued is not asked for";
 	if (!c->overdraw && s->credit_bytes < 0)
 		return "credit is negative";
-	if (sender_outstanding(s) > c->window_packets)
+	if (eqds_flight_outstanding(s) > c->window_packets)
 		return "more numbers in use than the window has";
 	for (u32 i = 0; i < c->window_packets; i++) {
 		const struct eqds_packet *packet = s->slot[i];
