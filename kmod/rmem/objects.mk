@@ -19,7 +19,8 @@ remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o hchacha.o) \
 rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o pool.o space.o traffic.o session.o node.o \
 		request.o call.o call_session.o lanes.o queue.o store.o) \
 	$(addprefix $(core)/offload/, run.o memory.o) \
-	$(addprefix $(rmem)/node/, main.o host.o request.o ports.o slow.o calls.o programs.o steps.o mem.o epoch.o count.o netlink.o) \
+	$(addprefix $(rmem)/node/, main.o host.o request.o reply.o ports.o slow.o calls.o programs.o steps.o mem.o epoch.o count.o \
+		netlink.o) \
 	$(addprefix $(rmem)/transport/udp/, port.o answer.o outbox.o route.o)
 
 rmem-y := $(addprefix $(core)/client/, seq.o rtt.o loss.o window.o incast.o op.o client.o session.o send.o) \

@@ -14,8 +14,12 @@
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
-#include "rmem/node/host.h"
+#include "rmem/node/calls.h"
+#include "rmem/node/count.h"
+#include "rmem/node/mem.h"
+#include "rmem/node/reply.h"
 #include "rmem/node/trace.h"
+#include "rmem/node/types.h"
 
 #define CALLS_BURST_NS (200 * NSEC_PER_USEC)
 
@@ -160,31 +164,17 @@ static int calls_bind(struct node_host *host, struct node_calls *calls,
 
 /* node_control. */
 int node_calls_load(struct node_host *host, const struct node_offload *offload,
+		    const struct rmem_offload_ops *ops, struct module *owner,
 		    struct netlink_ext_ack *extack)
 {
-	const struct rmem_offload_ops *ops;
-	struct node_calls *calls;
-	struct module *owner;
-	int err;
+	struct node_calls *calls = calls_table(host);
 
-	ops = node_programs_get(offload->name, &owner);
-	if (!ops) {
-		NL_SET_ERR_MSG_FMT_MOD(extack,
-				       "no module has an offload %s; modprobe remora-offload-%s",
-				       offload->name, offload->name);
-		return -ENOENT;
-	}
-	calls = calls_table(host);
 	if (!calls) {
 		NL_SET_ERR_MSG_MOD(extack, "no memory for calls");
-		err = -ENOMEM;
-	} else {
-		calls_unload_dead(host, calls);
-		err = calls_bind(host, calls, ops, owner, offload, extack);
+		return -ENOMEM;
 	}
-	if (err)
-		module_put(owner);
-	return err;
+	calls_unload_dead(host, calls);
+	return calls_bind(host, calls, ops, owner, offload, extack);
 }
 
 /* RMEM_RUN_OFFLOADS: there is none. */

@@ -3,7 +3,7 @@
  * Counters: one array per processor, of everything that can happen to a
  * message. They count from the module's loading on, across stop and start.
  */
-#include "rmem/node/host.h"
+#include "rmem/node/count.h"
 
 #ifndef CONFIG_64BIT
 #error "the memory node's page table and counters are words of 64 bits"

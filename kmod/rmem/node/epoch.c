@@ -19,7 +19,11 @@
 #include <linux/rcupdate.h>
 #include <linux/suspend.h>
 
-#include "rmem/node/host.h"
+#include "rmem/node/epoch.h"
+#include "rmem/node/mem.h"
+#include "rmem/node/request.h"
+#include "rmem/node/slow.h"
+#include "rmem/node/types.h"
 
 static bool epoch_hibernating; /* PM_HIBERNATION_PREPARE to PM_POST_HIBERNATION; node_control */
 

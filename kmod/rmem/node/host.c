@@ -20,7 +20,13 @@
 #include <net/net_namespace.h>
 
 #include "compat/compat.h"
+#include "rmem/node/calls.h"
+#include "rmem/node/epoch.h"
 #include "rmem/node/host.h"
+#include "rmem/node/mem.h"
+#include "rmem/node/request.h"
+#include "rmem/node/slow.h"
+#include "rmem/node/types.h"
 #include "rmem_seal_ops.h"
 
 /* Zeroed pages kept ready when START doesn't say: an eighth of the memory, within these. */

@@ -6,7 +6,8 @@
 #include <linux/init.h>
 #include <linux/module.h>
 
-#include "rmem/node/host.h"
+#include "rmem/node/epoch.h"
+#include "rmem/node/netlink.h"
 
 #define CREATE_TRACE_POINTS
 #include "rmem/node/trace.h"

@@ -21,8 +21,10 @@
 #include <linux/vmalloc.h>
 
 #include "compat/compat.h"
-#include "rmem/node/host.h"
+#include "rmem/node/count.h"
+#include "rmem/node/mem.h"
 #include "rmem/node/trace.h"
+#include "rmem/node/types.h"
 
 /* Pages zeroed before the thread looks for the end of a grace period. */
 #define SCRUB_BATCH 32

@@ -16,7 +16,14 @@
 #include <net/sock.h>
 
 #include "compat/compat.h"
+#include "rmem/node/calls.h"
+#include "rmem/node/count.h"
 #include "rmem/node/host.h"
+#include "rmem/node/mem.h"
+#include "rmem/node/netlink.h"
+#include "rmem/node/programs.h"
+#include "rmem/node/slow.h"
+#include "rmem/node/types.h"
 #include "rmem_seal_ops.h"
 #include "uapi/remora_node.h"
 
@@ -596,7 +603,7 @@ static int netlink_offload_load_doit(struct sk_buff *skb, struct genl_info *info
 	err = netlink_lock_started(info);
 	if (err)
 		return err;
-	err = node_calls_load(node_running, &offload, info->extack);
+	err = node_programs_load(node_running, &offload, info->extack);
 	mutex_unlock(&node_control);
 	return err;
 }

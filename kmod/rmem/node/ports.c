@@ -7,7 +7,8 @@
 #include <linux/netlink.h>
 
 #include "compat/compat.h"
-#include "rmem/node/host.h"
+#include "rmem/node/ports.h"
+#include "rmem/node/types.h"
 
 static const struct rmem_port_ops *ports_kinds[NODE_PORTS_MAX] = { &rmem_udp_port_ops };
 

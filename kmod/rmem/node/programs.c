@@ -6,9 +6,12 @@
 #include <linux/export.h>
 #include <linux/list.h>
 #include <linux/module.h>
+#include <linux/netlink.h>
 #include <linux/slab.h>
 
-#include "rmem/node/host.h"
+#include "rmem/node/calls.h"
+#include "rmem/node/programs.h"
+#include "rmem/node/types.h"
 #include "rmem_offload_ops.h"
 
 struct programs_entry {
@@ -72,22 +75,6 @@ EXPORT_SYMBOL_GPL(rmem_forward);
 EXPORT_SYMBOL_GPL(rmem_forwarded);
 EXPORT_SYMBOL_GPL(rmem_call_fails);
 
-/* The program of that name, with a reference to its module; or NULL. */
-const struct rmem_offload_ops *node_programs_get(const char *name, struct module **owner)
-{
-	const struct rmem_offload_ops *ops = NULL;
-	struct programs_entry *program;
-
-	mutex_lock(&programs_lock);
-	program = programs_find(name);
-	if (program && try_module_get(program->owner)) {
-		ops = program->ops;
-		*owner = program->owner;
-	}
-	mutex_unlock(&programs_lock);
-	return ops;
-}
-
 void rmem_offload_unregister(const struct rmem_offload_ops *ops)
 {
 	struct programs_entry *program;
@@ -135,3 +122,38 @@ int rmem_offload_check(const struct rmem_offload_ops *ops)
 	return rmem_run_is_sound(ops) ? 0 : -EINVAL;
 }
 EXPORT_SYMBOL_GPL(rmem_offload_check);
+
+static const struct rmem_offload_ops *programs_get(const char *name, struct module **owner)
+{
+	const struct rmem_offload_ops *ops = NULL;
+	struct programs_entry *program;
+
+	mutex_lock(&programs_lock);
+	program = programs_find(name);
+	if (program && try_module_get(program->owner)) {
+		ops = program->ops;
+		*owner = program->owner;
+	}
+	mutex_unlock(&programs_lock);
+	return ops;
+}
+
+int node_programs_load(struct node_host *host, const struct node_offload *offload,
+		       struct netlink_ext_ack *extack)
+{
+	const struct rmem_offload_ops *ops;
+	struct module *owner;
+	int err;
+
+	ops = programs_get(offload->name, &owner);
+	if (!ops) {
+		NL_SET_ERR_MSG_FMT_MOD(extack,
+				       "no module has an offload %s; modprobe remora-offload-%s",
+				       offload->name, offload->name);
+		return -ENOENT;
+	}
+	err = node_calls_load(host, offload, ops, owner, extack);
+	if (err)
+		module_put(owner);
+	return err;
+}

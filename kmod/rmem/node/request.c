@@ -18,8 +18,15 @@
 #include <linux/percpu.h>
 
 #include "core/rmem/node/execute.h"
-#include "rmem/node/host.h"
+#include "rmem/node/calls.h"
+#include "rmem/node/count.h"
+#include "rmem/node/mem.h"
+#include "rmem/node/ports.h"
+#include "rmem/node/reply.h"
+#include "rmem/node/request.h"
+#include "rmem/node/slow.h"
 #include "rmem/node/trace.h"
+#include "rmem/node/types.h"
 
 /* A message on its way through; lives on the stack. */
 struct node_request {
@@ -227,39 +234,6 @@ static __always_inline void request_fast_path(struct node_request *rq,
 	spin_unlock(&slot->lock);
 }
 
-/* ---- answers that come late ---- */
-
-static void request_notice(const struct node_host *host, const struct rmem_head *head,
-			   struct rmem_head *notice)
-{
-	rmem_node_notice(&host->core, head, notice);
-	node_count(NODE_COUNT_REASON + (notice->status == RMEM_REBOOTED ? RMEM_NODE_REBOOTED :
-									  RMEM_NODE_NO_SESSION));
-}
-
-/*
- * A sealed session that has ended, or has another name, has no key for the answer, and its client
- * takes none. But a CLOSE has just ended it, and its client waits.
- */
-void node_reply(struct node_host *host, struct rmem_port *port, const struct rmem_port_path *path,
-		const struct base_siphash_key *key, const struct rmem_head *request,
-		struct rmem_head *reply, const void *payload)
-{
-	bool sealed = reply->integrity == RMEM_SEALED && !reply->clear;
-	struct rmem_seal_keys keys;
-	struct rmem_head notice;
-
-	if (!sealed) {
-		port->ops->reply(port, path, key, NULL, reply, payload);
-	} else if (rmem_node_keys(&host->core, reply, &keys)) {
-		port->ops->reply(port, path, key, &keys.from_node, reply, payload);
-		rmem_seal_wipe(&keys, sizeof(keys));
-	} else if (request->type == RMEM_CLOSE) {
-		request_notice(host, request, &notice);
-		port->ops->reply(port, path, key, NULL, &notice, NULL);
-	}
-}
-
 /* ---- the ports call ---- */
 
 static bool request_drop(unsigned int count, u32 bytes)
@@ -303,7 +277,7 @@ bool rmem_port_seal_keys(const struct rmem_port *port, const struct rmem_head *h
 {
 	if (likely(rmem_node_keys(&port->node->core, head, keys)))
 		return true;
-	request_notice(port->node, head, notice);
+	node_notice(port->node, head, notice);
 	return false;
 }
 EXPORT_SYMBOL_GPL(rmem_port_seal_keys);

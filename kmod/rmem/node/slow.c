@@ -15,8 +15,13 @@
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 
-#include "rmem/node/host.h"
+#include "rmem/node/calls.h"
+#include "rmem/node/count.h"
+#include "rmem/node/mem.h"
+#include "rmem/node/reply.h"
+#include "rmem/node/slow.h"
 #include "rmem/node/trace.h"
+#include "rmem/node/types.h"
 
 /* ---- the queue ---- */
 

@@ -18,7 +18,7 @@
 #include <linux/tracepoint.h>
 
 #include "compat/compat.h"
-#include "rmem/node/host.h"
+#include "rmem/node/count.h"
 
 #define show_rmem_type(type) __print_symbolic(type, RMEM_TYPE_SYMBOLS)
 
