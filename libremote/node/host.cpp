@@ -140,18 +140,20 @@ rmem_space_error Host::add_space(std::uint32_t id, const std::uint8_t* key,
 }
 
 bool Host::keep_space(std::uint32_t id, const std::uint8_t* key, std::uint64_t quota_bytes,
-                      std::uint32_t base, std::uint8_t required) {
+                      std::uint32_t base, bool member, std::uint8_t required) {
     std::lock_guard one_call(call_lock_);
     std::lock_guard slow(slow_lock_);
     rmem_space* space = rmem_spaces_find(&core_->spaces, id);
     if (!space)
         return false;
+    if (rmem_space_is_revoked(space))
+        return true; // its key opens nothing any more, whatever the options say
     base_siphash_key its;
     base_siphash_key_load(&its, key);
     if (its.k[0] != space->key.k[0] || its.k[1] != space->key.k[1] ||
-        rmem_spaces_base(&core_->spaces, space) != base)
-        throw Failure("space {} has another key, or is read-only of another one, in the store: "
-                      "give what it had, or remove the store",
+        rmem_spaces_base(&core_->spaces, space) != base || space->member != member)
+        throw Failure("space {} has another key, or is read-only or a member of another one, in "
+                      "the store: give what it had, or remove the store",
                       id);
     space->quota_pages = quota_bytes >> config_.page_shift;
     if (required)

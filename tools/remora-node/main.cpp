@@ -124,8 +124,9 @@ std::uint16_t port_of(const Transports& transports) {
 void add_spaces(Node& node, const Options& options) {
     for (const SpaceOption& space : options.spaces) {
         Key key = key_read_warning(space.key_file, "remora-node");
-        if (node.took_over() && node.keep_space(space.id, key, space.quota_bytes,
-                                                space.read_only_of, space.sealed_only))
+        const std::uint32_t base = space.member_of ? space.member_of : space.read_only_of;
+        if (node.took_over() && node.keep_space(space.id, key, space.quota_bytes, base,
+                                                space.member_of, space.sealed_only))
             continue;
         if (space.read_only_of)
             node.add_view(space.id, key, space.read_only_of, space.sealed_only);

@@ -90,8 +90,8 @@ Node::Node(const rmem_node_config& config, bool lock_memory, unsigned int thread
       threads_(threads + 1) {}
 
 bool Node::keep_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes,
-                      std::uint32_t base, bool sealed_only) {
-    return host_.keep_space(id, key.data(), quota_bytes, base, required(sealed_only));
+                      std::uint32_t base, bool member, bool sealed_only) {
+    return host_.keep_space(id, key.data(), quota_bytes, base, member, required(sealed_only));
 }
 
 void Node::add_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes,

@@ -134,7 +134,7 @@ public:
     void lapse() { host_.lapse(); }
     // False: the space wasn't in the store. Throws Failure.
     bool keep_space(std::uint32_t id, const Key& key, std::uint64_t quota_bytes, std::uint32_t base,
-                    bool sealed_only);
+                    bool member, bool sealed_only);
 
     // Throw Failure. With run_slow(): only from operate().
     // sealed_only: its clients have to seal.

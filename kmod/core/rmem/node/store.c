@@ -44,6 +44,8 @@ static u64 store_layout(void)
 		AT(rmem_space, key),
 		AT(rmem_space, required),
 		AT(rmem_space, base),
+		AT(rmem_space, member),
+		AT(rmem_space, revoked),
 		AT(rmem_space, spans),
 		AT(rmem_space, quota_pages),
 		sizeof(struct rmem_name),
