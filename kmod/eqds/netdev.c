@@ -4,8 +4,8 @@
  *
  *   made --up--> socket, timers, tunnels on demand --down--> FIN and RST to the peers, all freed
  *
- * A device can leave its link's namespace, for a container's, say. Outer packets stay in that of the
- * link, with which the device goes.
+ * A device can leave its link's namespace, for a container's, say. Outer packets stay in that of
+ * the link, with which the device goes.
  */
 #include <linux/ethtool.h>
 #include <linux/if_arp.h>

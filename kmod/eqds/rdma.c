@@ -162,9 +162,10 @@ static bool rdma_may_enter(struct eqds_dev *ed, const struct sk_buff *skb,
 }
 
 /*
- * Delivers a packet of the peer's RDMA tunnel, which begins with its IP header, as if it had arrived
- * on the link, since RDMA devices are bound to the link. Returns false if it isn't RDMA's, or if no
- * rule names the peer: rules about the eqds device don't hold for packets of this class. RCU.
+ * Delivers a packet of the peer's RDMA tunnel, which begins with its IP header, as if it had
+ * arrived on the link, since RDMA devices are bound to the link. Returns false if it isn't RDMA's,
+ * or if no rule names the peer: rules about the eqds device don't hold for packets of this class.
+ * RCU.
  */
 bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
 {

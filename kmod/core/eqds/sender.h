@@ -58,8 +58,9 @@
  * not hold up those behind it, so EQDS isn't fully reliable (section 4.1). Each transmission that
  * failed while the peer was heard is a strike: EQDS_STRIKES_LOSS if nothing answered it, 1 if it
  * was trimmed, and the receiver expects it. A NACK for lack of memory is none; receivers that don't
- * know its mark send it for later packets alone. A packet that fails after config.strikes_max is given up, and its caller gets it
- * back in out->lost. While a peer is silent there are no strikes: an outage loses nothing. To tell
+ * know its mark send it for later packets alone. A packet that fails after config.strikes_max is
+ * given up, and its caller gets it back in out->lost. While a peer is silent there are no strikes:
+ * an outage loses nothing. To tell
  * the two apart, an RTS goes with each timeout after a packet's first one, for a receiver answers
  * it. The receiver learns of the hole by unacked. While no packet tells it, an RTS does, until it
  * is acknowledged. The paper's header has no place for that: there the epoch ends as a full one
