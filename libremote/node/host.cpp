@@ -185,7 +185,8 @@ rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& be
                                  const std::function<void()>& grace) {
     std::lock_guard one_call(call_lock_);
     rmem_node_call call;
-    if (force && rmem_node_call_clear(core_, &call, id))
+    if ((force || rmem_node_space_is_view(core_, id)) &&
+        rmem_node_call_clear(core_, &call, id))
         run(call, between);
     rmem_space_error error;
     {

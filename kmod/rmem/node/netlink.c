@@ -324,7 +324,7 @@ static enum rmem_space_error netlink_delete_space(struct node_host *host, u32 sp
 	enum rmem_space_error error;
 
 	mutex_lock(&host->call_lock);
-	if (force)
+	if (force || rmem_node_space_is_view(&host->core, space))
 		netlink_clear_space(host, space);
 	mutex_lock(&host->slow_lock);
 	error = rmem_node_space_del(&host->core, space);

@@ -573,9 +573,21 @@ static void call_fence_admit(struct rmem_node *node, struct rmem_node_call *call
 
 /* ---- a space is cleared, or all of them ----------------------------------------------------- */
 
-static bool call_clear_wants(const struct rmem_node_call *call, u32 index)
+static bool call_clear_wants_region(const struct rmem_node_call *call,
+				    const struct rmem_region *region)
 {
-	return !call->attempt.place.space || call->attempt.place.index == index;
+	return !call->attempt.place.space || call->attempt.place.index == region->space_index;
+}
+
+/*
+ * Sessions of a space that had this one's slot before are refused anyhow. The end of one would
+ * change call->memory, and with it the spaces whose OPENs wait.
+ */
+static bool call_clear_wants_session(const struct rmem_node_call *call,
+				     const struct rmem_session *session)
+{
+	return !call->attempt.place.space ||
+	       call->attempt.place.incarnation == session->place.incarnation;
 }
 
 static void call_clear_find_region(struct rmem_node *node, struct rmem_node_call *call);
@@ -593,7 +605,7 @@ static void call_clear_find_region(struct rmem_node *node, struct rmem_node_call
 	for (; call->at < node->alloc.regions_max && left; call->at++, left--) {
 		struct rmem_region *region = rmem_alloc_at(&node->alloc, call->at);
 
-		if (!region || !call_clear_wants(call, region->space_index))
+		if (!region || !call_clear_wants_region(call, region))
 			continue;
 		rmem_call_give_back(node, call, region, call_clear_region);
 		/* After a reboot no session begins while an old region is there. */
@@ -637,7 +649,7 @@ static void call_clear_find_session(struct rmem_node *node, struct rmem_node_cal
 		const struct rmem_session *session = &node->sessions.slot[call->session_at];
 
 		if (session->name == RMEM_SESSION_NONE ||
-		    !call_clear_wants(call, session->place.index))
+		    !call_clear_wants_session(call, session))
 			continue;
 		rmem_call_go_on(call, call_clear_session, call->session_at);
 		return;
@@ -658,6 +670,7 @@ bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *c
 		return false;
 	rmem_spaces_place(&node->spaces, found, &call->attempt.place);
 	call->memory = call->attempt.place.memory;
+	call->keeps_memory = found->base;
 	rmem_call_go_on(call, call_clear_find_session, RMEM_CALL_NO_SLOT);
 	return true;
 }

@@ -89,7 +89,7 @@ struct rmem_node_call {
 	struct rmem_seal_attempt seal; /* OPEN's, of a sealed session: once agreed, */
 	bool agreed;		       /* with the client's key */
 	bool replaces;		     /* OPEN's: it ended a session of its space */
-	bool keeps_memory;	     /* revoke's: regions stay */
+	bool keeps_memory;	     /* a revoke's, or of a view or member: regions stay */
 	u32 at;			     /* of a walk over regions, or sessions */
 	u32 session_at;		     /* of a walk over sessions that end regions on the way */
 	struct {
@@ -120,7 +120,9 @@ void rmem_node_call_begin(const struct rmem_node *node, struct rmem_node_call *c
  * The operator's request: end all sessions of a space and free all of its
  * regions, so that it can be deleted (rmem_node_space_del(), in the same hold of the call
  * lock). There is nothing to answer. False: no such space, or it has views or persistent pages; no
- * call begun. A view's memory isn't its own, and stays.
+ * call begun. The memory of a view or a member isn't its own, and stays: only ALLOCs that its
+ * clients haven't acknowledged are undone. So this comes before each deletion of such a space
+ * (rmem_node_space_is_view()), or these ALLOCs would stay with the other space for good.
  */
 bool rmem_node_call_clear(const struct rmem_node *node, struct rmem_node_call *call, u32 space);
 

@@ -204,6 +204,13 @@ enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space)
 	return rmem_spaces_del(&node->spaces, space);
 }
 
+bool rmem_node_space_is_view(const struct rmem_node *node, u32 space)
+{
+	const struct rmem_space *found = space ? rmem_spaces_find(&node->spaces, space) : NULL;
+
+	return found && found->base;
+}
+
 enum rmem_space_error rmem_node_space_revoke(struct rmem_node *node, u32 space)
 {
 	return rmem_spaces_revoke(&node->spaces, space);
@@ -304,7 +311,8 @@ enum rmem_node_reason rmem_node_identify(struct rmem_node *node, u64 now_ns,
 	if (!head->plain && head->boot != rmem_node_boot(node))
 		return RMEM_NODE_REBOOTED;
 	session = rmem_sessions_find(&node->sessions, head->session);
-	if (!session || !rmem_spaces_has(&node->spaces, &session->place))
+	if (!session || !rmem_spaces_has(&node->spaces, &session->place) ||
+	    rmem_space_is_revoked(&node->spaces.slot[session->place.index]))
 		return RMEM_NODE_NO_SESSION;
 	if ((!head->plain && session->place.space != head->space) ||
 	    session->integrity != head->integrity)

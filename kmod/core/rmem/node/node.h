@@ -129,6 +129,8 @@ enum rmem_space_error rmem_node_space_add_view(struct rmem_node *node, u32 space
 enum rmem_space_error rmem_node_space_add_member(struct rmem_node *node, u32 space,
 						 const u8 key[BASE_SIPHASH_KEY_BYTES], u32 base);
 enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
+/* A view or a member: its memory is another space's. */
+bool rmem_node_space_is_view(const struct rmem_node *node, u32 space);
 enum rmem_space_error rmem_node_space_revoke(struct rmem_node *node, u32 space);
 /*
  * Sessions of the space, which is there, have to be of this level (RMEM_*); 0: of any. Not

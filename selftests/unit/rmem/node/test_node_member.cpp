@@ -123,6 +123,40 @@ TEST_F(Members, ReachTheMemoryAfterTheSpacesOwnKeyIsRevoked) {
     EXPECT_EQ(look(member), RMEM_NODE_OK);
 }
 
+// A session that a space with this one's slot left behind owes memory, and its end takes several
+// steps. No OPEN of the space that is revoked comes between them.
+TEST_F(Members, NoSessionBeginsWhileTheSlotsFormerSpaceIsUndone) {
+    Client late(7, 3);
+    ASSERT_NE(node.alloc(member, 8 * page), 0u);
+    ASSERT_EQ(rmem_node_space_del(&node.core, 2), RMEM_SPACE_OK); // leaves member's session
+    ASSERT_TRUE(node.add_space(3));
+    rmem_node_call call;
+    ASSERT_TRUE(rmem_node_call_revoke(&node.core, &call, 3));
+    rmem_head h = late.open_head(1);
+    late.open.integrity = late.integrity;
+    while (node.step(call)) {
+        rmem_node_call open;
+        EXPECT_FALSE(rmem_node_call_enter(&node.core, &call, &open, node.now_ns, &h, &late.peer,
+                                          &late.open));
+    }
+    EXPECT_EQ(call.memory, call.attempt.place.memory);
+}
+
+TEST_F(Members, SessionOfARevokedKeyIsRefusedEvenIfItIsThere) {
+    ASSERT_EQ(rmem_node_space_revoke(&node.core, 1), RMEM_SPACE_OK);
+    EXPECT_EQ(look(client), RMEM_NODE_NO_SESSION);
+    EXPECT_EQ(look(member), RMEM_NODE_OK);
+}
+
+TEST_F(Members, ClearingAMemberUndoesWhatItDidNotAcknowledge) {
+    own(member, page);
+    const uint64_t promised = node.usage().pages_promised;
+    ASSERT_NE(node.alloc(member, page), 0u);
+    EXPECT_TRUE(node.remove_space(2));
+    EXPECT_EQ(node.usage().pages_promised, promised);
+    EXPECT_EQ(node.usage().sessions, 1u);
+}
+
 // One that was verified before, and waited in the queue.
 TEST_F(Members, OpenThatWaitedDuringTheRevocationOpensNothing) {
     rmem_head h = client.open_head(200);
