@@ -329,7 +329,8 @@ int node_slow_init(struct node_host *host)
 
 void node_slow_exit(struct node_host *host)
 {
-	kvfree(host->queue.job);
+	/* A stop leaves an OPEN between its steps, with the secret that it agreed on. */
+	kvfree_sensitive(host->queue.job, RMEM_QUEUE_JOBS * sizeof(*host->queue.job));
 	kvfree(host->queue.lanes);
 }
 

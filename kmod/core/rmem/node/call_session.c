@@ -176,7 +176,6 @@ static void call_open_answer(struct rmem_node *node, struct rmem_node_call *call
 	if (session->integrity == RMEM_SEALED)
 		base_copy(call->out.opened_sealed.key, session->node_key,
 			  sizeof(session->node_key));
-	rmem_seal_wipe(&call->seal.keying, sizeof(call->seal.keying));
 }
 
 /* A session that began now would see rolled-back memory under the new boot; the client repeats. */

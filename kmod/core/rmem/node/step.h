@@ -9,6 +9,7 @@
 
 #include "core/rmem/node/call.h"
 #include "core/rmem/node/common.h"
+#include "core/rmem/seal.h"
 
 #define RMEM_CALL_NO_SLOT (-1)
 
@@ -42,6 +43,9 @@ static inline void rmem_call_finish(struct rmem_node *node, struct rmem_node_cal
 				    enum rmem_node_reason reason)
 {
 	rmem_node_answer(node, &call->head, reason, &call->answer);
+	/* The secret that an OPEN agreed on: the memory of a call can lie unused for long. */
+	if (call->attempt.seal)
+		rmem_seal_wipe(&call->seal.keying, sizeof(call->seal.keying));
 	rmem_call_go_on(call, NULL, RMEM_CALL_NO_SLOT);
 }
 

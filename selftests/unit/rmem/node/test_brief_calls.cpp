@@ -263,6 +263,25 @@ TEST_F(BriefCall, NoneEntersWhileARebootForgets) {
     EXPECT_GT(steps, 8);
 }
 
+TEST_F(BriefCall, OpenThatEndsWithoutASessionForgetsWhatItAgreedOn) {
+    wire::NullCipher cipher;
+    node.core.config.cipher = &cipher.core();
+    rmem_head h = other.open_head(100);
+    h.integrity = RMEM_SEALED;
+    h.clear = true;
+    h.len = sizeof(rmem_open_sealed);
+    rmem_open_sealed open{other.open, {}};
+    open.open.integrity = RMEM_SEALED;
+    open.key[31] = 1;
+    rmem_node_call call = node.begin(other, h, &open);
+    while (!call.agreed)
+        ASSERT_TRUE(node.step(call));
+    rmem_node_reboot(&node.core, 4711);
+    EXPECT_EQ(node.run(call).reason, RMEM_NODE_REBOOTED);
+    const rmem_keying none{};
+    EXPECT_EQ(std::memcmp(&call.seal.keying, &none, sizeof(none)), 0);
+}
+
 // A curve operation takes as long as many requests, and other tenants' work waits for its end.
 TEST_F(BriefCall, ATenantsStepWaitsForOneCurveOperationAtMost) {
     wire::NullCipher cipher;
