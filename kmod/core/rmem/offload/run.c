@@ -64,13 +64,25 @@ static u32 run_budget_us(const struct rmem_offload_ops *ops)
 	return ops->budget_us ? ops->budget_us : RMEM_BUDGET_US_DEFAULT;
 }
 
-/* A space that was deleted and added again is no client. */
-static bool run_has_client(const struct rmem_run_offload *offload, const struct rmem_place *caller)
+/* The space that a caller acts for, by its incarnation: a member for the one with the memory. */
+static u64 run_acts_for(const struct rmem_run *run, const struct rmem_place *caller)
 {
+	if (caller->read_only || !rmem_spaces_has(&run->node->spaces, caller))
+		return caller->incarnation;
+	return __atomic_load_n(&run->node->spaces.slot[caller->memory].incarnation,
+			       __ATOMIC_RELAXED);
+}
+
+/* A space that was deleted and added again is no client. */
+static bool run_has_client(const struct rmem_run *run, const struct rmem_run_offload *offload,
+			   const struct rmem_place *caller)
+{
+	u64 acts_for = run_acts_for(run, caller);
 	u32 n;
 
 	for (n = 0; n < offload->clients; n++)
-		if (offload->client[n].incarnation == caller->incarnation)
+		if (offload->client[n].incarnation == caller->incarnation ||
+		    offload->client[n].incarnation == acts_for)
 			return true;
 	return offload->place.memory == caller->memory;
 }
@@ -81,17 +93,18 @@ static bool run_is_dead(const struct rmem_run *run, const struct rmem_run_offloa
 	return !rmem_spaces_has(&run->node->spaces, &offload->place);
 }
 
-static bool run_share_a_caller(const struct rmem_run_offload *a, const struct rmem_run_offload *b)
+static bool run_share_a_caller(const struct rmem_run *run, const struct rmem_run_offload *a,
+			       const struct rmem_run_offload *b)
 {
 	u32 n;
 
 	for (n = 0; n < a->clients; n++)
-		if (run_has_client(b, &a->client[n]))
+		if (run_has_client(run, b, &a->client[n]))
 			return true;
 	for (n = 0; n < b->clients; n++)
-		if (run_has_client(a, &b->client[n]))
+		if (run_has_client(run, a, &b->client[n]))
 			return true;
-	return run_has_client(b, &a->place);
+	return run_has_client(run, b, &a->place);
 }
 
 static bool run_find_client(const struct rmem_run *run, u32 space, struct rmem_place *place)
@@ -129,7 +142,7 @@ int rmem_run_load(struct rmem_run *run, const struct rmem_offload_ops *ops, u32 
 		if (!each->ops)
 			place = base_min(place, n);
 		else if (each->ops->id == ops->id && !run_is_dead(run, each) &&
-			 run_share_a_caller(each, &made))
+			 run_share_a_caller(run, each, &made))
 			return RMEM_RUN_EXISTS;
 	}
 	if (place == RMEM_RUN_OFFLOADS)
@@ -193,7 +206,7 @@ bool rmem_run_uses(const struct rmem_run *run, const struct rmem_offload_ops *op
 static bool run_permits(const struct rmem_run *run, const struct rmem_run_offload *offload,
 			const struct rmem_place *caller)
 {
-	return offload->ops && !offload->leaves && run_has_client(offload, caller) &&
+	return offload->ops && !offload->leaves && run_has_client(run, offload, caller) &&
 	       !run_is_dead(run, offload);
 }
 

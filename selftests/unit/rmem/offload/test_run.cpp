@@ -239,6 +239,21 @@ TEST_F(Run, OtherSpacesCallByThePermissionOfTheOperatorAlone) {
     EXPECT_EQ(node.load(program, 2, {7}), RMEM_RUN_NO_SPACE);
 }
 
+TEST_F(Run, MembersOfASpaceThatTheOperatorNamedCallViewsDoNot) {
+    const uint8_t key[BASE_SIPHASH_KEY_BYTES] = {42};
+    ASSERT_TRUE(node.add_space(2));
+    ASSERT_EQ(rmem_node_space_add_member(&node.core, 3, key, 2), RMEM_SPACE_OK);
+    ASSERT_TRUE(node.add_view(4, 2));
+    Client member(3, 3), reader(4, 4);
+    ASSERT_EQ(node.open(member, 200).reply.status, RMEM_OK);
+    ASSERT_EQ(node.open(reader, 200).reply.status, RMEM_OK);
+    ASSERT_TRUE(rmem_run_unload(&node.table, 0, false));
+    ASSERT_GE(node.load(program, 1, {2}), 0);
+    EXPECT_EQ(ask(member, head(member, RMEM_QUERY, 0), {addr, 0, 0}).action, RMEM_ACT_RUN);
+    EXPECT_EQ(last().answer.reply.status, RMEM_OK);
+    EXPECT_EQ(ask(reader, head(reader, RMEM_QUERY, 0), {addr, 0, 0}).reply.status, RMEM_NO_OFFLOAD);
+}
+
 TEST_F(Run, UnsoundProgramsAreRefused) {
     auto loads = [&](auto change) {
         rmem_offload_ops ops = program;
