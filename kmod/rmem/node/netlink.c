@@ -208,7 +208,7 @@ static const char *netlink_space_error_text(enum rmem_space_error error)
 	case RMEM_SPACE_SAME_KEY:
 		return "KEY is that of another client of the space: make one for this client";
 	case RMEM_SPACE_NO_CIPHER:
-		return "this kernel can't seal: build it with CONFIG_WIREGUARD";
+		return "this node can't seal: it needs CONFIG_WIREGUARD, and memory when it starts";
 	case RMEM_SPACE_REVOKED:
 		return "the key of SPACE is revoked already";
 	case RMEM_SPACE_PERSISTENT: /* this node has none */
@@ -280,7 +280,7 @@ static enum rmem_space_error netlink_add_space(struct node_host *host, const str
 	return error;
 }
 
-static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
+static int netlink_add_checked_space(struct genl_info *info)
 {
 	enum rmem_space_error error;
 	int err;
@@ -299,12 +299,21 @@ static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
 		return err;
 	error = netlink_add_space(node_running, info);
 	mutex_unlock(&node_control);
-	/* The message's memory is freed as it is. */
-	memzero_explicit(nla_data(info->attrs[RMEM_NODE_A_KEY]), RMEM_NODE_KEY_BYTES);
 	return netlink_refuse_space(info, error);
 }
 
-/* Ends the space's sessions and frees its regions. */
+static int netlink_space_add_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nlattr *key = info->attrs[RMEM_NODE_A_KEY];
+	int err = netlink_add_checked_space(info);
+
+	/* The message's memory is freed as it is. */
+	if (key)
+		memzero_explicit(nla_data(key), RMEM_NODE_KEY_BYTES);
+	return err;
+}
+
+/* Ends the space's sessions and frees its regions, if they are its own. */
 static void netlink_clear_space(struct node_host *host, u32 space)
 {
 	struct rmem_node_call call;
