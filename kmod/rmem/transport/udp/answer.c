@@ -145,10 +145,13 @@ struct sk_buff *udp_answers_take_open(struct udp_answers *answers)
 {
 	struct sk_buff *packet = answers->open;
 
-	if (packet)
-		rmem_skb_end(packet, answers->bundle.messages, false, &answers->hash,
-			     &answers->key);
 	answers->open = NULL;
+	if (!packet)
+		return NULL;
+	rmem_skb_end(packet, answers->bundle.messages, false, &answers->hash, &answers->key);
+	/* The space can be gone before this CPU has another datagram to answer. */
+	rmem_seal_wipe(&answers->key, sizeof(answers->key));
+	rmem_seal_wipe(&answers->hash, sizeof(answers->hash));
 	return packet;
 }
 
