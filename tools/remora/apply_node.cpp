@@ -128,6 +128,10 @@ void check_space(const SpaceReport& is, const Section& space) {
         const std::string* base = space.find(key);
         return base ? parse_space_id(*base) : 0;
     };
+    if (is.revoked)
+        throw Conflict("its key was revoked: its memory stays for its members and views until "
+                       "'remora node space del {}'",
+                       space.name);
     // The node rounds a quota to its pages.
     const std::uint64_t page_bytes = kernel_report().page_bytes;
     const std::uint64_t declared = quota ? parse_size(*quota) : 0;
@@ -141,9 +145,23 @@ void check_space(const SpaceReport& is, const Section& space) {
                        space.name);
 }
 
+// The node forgets a view or a member that is revoked. So one that apply added to this node, and
+// that is gone, isn't added again: the files might still name the lost key.
+void check_not_revoked(const Section& space) {
+    if (!space.find("read-only-of") && !space.find("member-of"))
+        return;
+    const auto node = started_node();
+    const auto all = made();
+    const auto before = all.find(space.resource());
+    if (node && before != all.end() && before->second == identity(*node))
+        throw Conflict("it was revoked or deleted since it was added: if its key is a new one, "
+                       "'remora node space add' adds it");
+}
+
 void make_space(Applying& applying, const Section& section) {
     if (auto space = space_of(section.name))
         return check_space(*space, section);
+    check_not_revoked(section);
     applying.change("added", [&] {
         kernel_space_add(add_text(section));
         note_made(section.resource(), identity(kernel_report()));
