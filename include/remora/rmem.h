@@ -55,8 +55,11 @@
  *   - undo the ALLOCs of these sessions that are not acknowledged, and keep all other regions;
  *   - ignore every datagram of that id, as one of an unknown space.
  * The node MUST have done so when it tells the operator of the success. The other ids that share
- * the memory go on, their sessions too. A client with a revoked key gets no answer. The id of a
- * view or a member MAY be used anew, with another key.
+ * the memory go on, their sessions too. A datagram under a revoked key gets no answer. A plain
+ * message (see "Plain messages") of an ended session is answered RMEM_NO_SESSION. The id of a view
+ * or a member MAY be used anew. The operator MUST give it another key: a node forgets a revoked key
+ * and need not recognise it. Views of one space MAY share a key. Then a revocation ends the use of
+ * the key as that id only.
  *
  * Sessions and stale writes. A client opens a session and numbers its messages in it with ids.
  * It MUST NOT use an id twice, except for retransmissions. Each request carries the session's

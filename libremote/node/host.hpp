@@ -112,9 +112,9 @@ public:
     rmem_space_error add_member(std::uint32_t id, const std::uint8_t* key, std::uint32_t base,
                                 std::uint8_t required = 0);
     // force: ends the space's sessions and frees its regions first; between is called between the
-    // steps of that, as in call(). The sessions of a view or a member are always ended, and what
-    // they didn't acknowledge is freed. grace returns once the requests have ended that found the
-    // space's key before; then the key is wiped.
+    // steps of that, as in call(). The sessions of a view or a member are always ended, and
+    // ALLOCs that they didn't acknowledge are undone. grace returns once the requests have ended
+    // that found the space's key before; then the key is wiped.
     rmem_space_error del_space(std::uint32_t id, bool force, const Between& between,
                                const std::function<void()>& grace);
     // Ends the space's sessions, and its key opens none from then on; its memory stays. In the same

@@ -263,7 +263,7 @@ TEST_F(BriefCall, NoneEntersWhileARebootForgets) {
     EXPECT_GT(steps, 8);
 }
 
-TEST_F(BriefCall, OpenThatEndsWithoutASessionForgetsWhatItAgreedOn) {
+TEST_F(BriefCall, OpenWithoutASessionForgetsItsSecret) {
     wire::NullCipher cipher;
     node.core.config.cipher = &cipher.core();
     rmem_head h = other.open_head(100);

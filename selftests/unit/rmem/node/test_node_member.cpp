@@ -148,7 +148,7 @@ TEST_F(Members, SessionOfARevokedKeyIsRefusedEvenIfItIsThere) {
     EXPECT_EQ(look(member), RMEM_NODE_OK);
 }
 
-TEST_F(Members, ClearingAMemberUndoesWhatItDidNotAcknowledge) {
+TEST_F(Members, AllocThatAClearedOneDidNotAcknowledgeIsUndone) {
     own(member, page);
     const uint64_t promised = node.usage().pages_promised;
     ASSERT_NE(node.alloc(member, page), 0u);
