@@ -191,6 +191,8 @@ void Node::enter(unsigned int thread) {
 }
 
 void Node::leave(unsigned int thread) {
+    // The session can end before this thread has another sealed datagram.
+    rmem_seal_wipe(&threads_[thread].sealing->keys, sizeof(rmem_seal_keys));
     std::atomic<std::uint64_t>& passes = threads_[thread].passes;
     // Pairs with has_passed(): the pages were used before.
     passes.store(passes.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -515,7 +517,14 @@ void Outbox::seal() {
     reply.head_bytes = 0;
     reply.data[0] = {begin, bytes + RMEM_SEAL_BYTES};
     reply.pieces = sealed ? 1 : 0;
+    rmem_seal_wipe(&reply.key, sizeof(reply.key));
 }
+
+// Keys that seal an answer which comes late, forgotten with it.
+struct Node::LateKeys {
+    rmem_seal_keys keys{};
+    ~LateKeys() { rmem_seal_wipe(&keys, sizeof(keys)); }
+};
 
 // ---- calls ----
 
@@ -558,8 +567,8 @@ void Node::end_call(unsigned int thread, const Calls::Ended& ended, Outbox& outb
     request.counters.add(count_reason + ended.answer.reason);
     if (!request.key || rmem_node_incarnation(host_.core(), head.space) != ended.call.incarnation)
         return request.counters.add(count_drop_space);
-    rmem_seal_keys keys;
-    if (!keys_for(request, head, keys))
+    LateKeys keys;
+    if (!keys_for(request, head, keys.keys))
         return;
     if (ended.answer.action == RMEM_ACT_REPLY)
         answer_call(request, ended);
@@ -600,8 +609,8 @@ void Node::answer_slow(unsigned int thread, const Path& path, const base_siphash
     request.counters.add(count_reason + answer.reason);
     if (answer.action != RMEM_ACT_REPLY)
         return;
-    rmem_seal_keys keys;
-    if (keys_for(request, answer.reply, keys))
+    LateKeys keys;
+    if (keys_for(request, answer.reply, keys.keys))
         answer_alone(request, answer.reply, &call.out);
     else if (call.head.type == RMEM_CLOSE)
         notify(request, call.head);

@@ -59,7 +59,7 @@ struct Reply {
     std::size_t copied_bytes;
     std::array<std::span<const std::uint8_t>, pieces_max> data;
     unsigned int pieces;
-    rmem_seal_key key; // of a sealed session
+    rmem_seal_key key; // of a sealed session, until the datagram is sealed
 
     std::span<const std::uint8_t> copy(std::span<const std::uint8_t> bytes) {
         auto to = std::span(copied).subspan(heads_room + copied_bytes, bytes.size());
@@ -72,7 +72,7 @@ struct Reply {
 // A thread's means to open and seal datagrams.
 struct Sealing {
     Cipher cipher;
-    rmem_seal_keys keys; // of the datagram opened last
+    rmem_seal_keys keys{}; // of the datagram opened last; leave() wipes them
     std::array<std::uint8_t, RMEM_DATAGRAM_BYTES_MAX> plain;
     Salt salt{};
     bool salted = false; // salt is of this batch
@@ -198,6 +198,7 @@ public:
 private:
     struct Request;
     struct Carrier;
+    struct LateKeys;
     static const rmem_execute_ops carrier_ops;
     struct alignas(64) Thread {
         std::atomic<std::uint64_t> passes{0}; // the thread writes it; odd: in a batch
