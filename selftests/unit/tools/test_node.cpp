@@ -69,6 +69,31 @@ bool is_sound(const Reply& reply, const base_siphash_key* key = nullptr) {
     return sound;
 }
 
+// A slot of an outbox can lie unused long after the session has ended.
+TEST(Sealed, DatagramForgetsItsKeyOnceItIsSealed) {
+    Answers answers;
+    Sealing sealing;
+    base_siphash_key space_key{};
+    rmem_head head{};
+    head.type = RMEM_WRITE | RMEM_RESPONSE;
+    head.integrity = RMEM_SEALED;
+    head.space = space;
+    Reply& reply = answers.add(Path{});
+    rmem_wire_encode_hdr(reply.head.data(), &head);
+    rmem_wire_encode_msg(reply.head.data() + RMEM_HDR_BYTES, &head);
+    reply.head_bytes = RMEM_HEADS_BYTES(1);
+    reply.copied_bytes = 0;
+    std::memset(&reply.key, 7, sizeof(reply.key));
+    answers.open.reply = &reply;
+    answers.open.bundle.messages = 1;
+    answers.open.sealing = &sealing;
+    answers.open.space_key = &space_key;
+    answers.close();
+    EXPECT_EQ(reply.pieces, 1u) << "it is sealed";
+    const rmem_seal_key none{};
+    EXPECT_EQ(std::memcmp(&reply.key, &none, sizeof(none)), 0);
+}
+
 class Joined : public testing::Test {
 protected:
     explicit Joined(std::uint64_t pages = 4, std::uint32_t page_shift = RMEM_PAGE_SHIFT_MIN)
