@@ -246,6 +246,13 @@ class Store(unittest.TestCase):
     def test_restarted_node_loses_nothing(self):
         self.load_through([signal.SIGTERM] * 2, 1, rings=True)
 
+    def test_the_unit_restarts_it_after_each_signal_and_failure(self):
+        self.start()
+        self.assertEqual(self.kill(signal.SIGTERM), 0)
+        unit = (ROOT / "tools/systemd/remora-node.service.in").read_text().splitlines()
+        self.assertIn("Restart=always", unit)
+        self.assertIn("StartLimitIntervalSec=0", unit)
+
     def test_a_store_of_another_size_is_not_taken_over(self):
         self.start()
         boot = self.status()["boot"]
@@ -312,6 +319,8 @@ class Store(unittest.TestCase):
         self.assertTrue((self.folder / "remora-node.store").stat().st_size)
         self.assertEqual(self.ask(verb="stop"), {"ok": True})
         self.node.communicate()
+        unit = (ROOT / "tools/systemd/remora-node.service.in").read_text().splitlines()
+        self.assertIn(f"RestartPreventExitStatus={self.node.returncode}", unit)
         self.assertFalse((self.folder / "remora-node.store").exists())
         self.start()
         self.assertNotEqual(self.status()["boot"], boot)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 // remora-node: the memory node as a daemon. SIGTERM, SIGINT, SIGHUP and the control socket's stop
 // end it, SIGUSR1 prints its counters. Exit code 0: ended by one of these, 1: failure, 2: wrong
-// usage.
+// usage, 3: ended by stop, with --store.
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -228,7 +228,11 @@ void say_store(Node& node) {
                     report.boot));
 }
 
-void serve(const Options& options) {
+// With --store: nothing is left to go on with. For service managers, which restart it otherwise.
+constexpr int code_stopped = 3;
+
+// Returns the exit code.
+int serve(const Options& options) {
     raise_descriptor_limit(); // a client's rings take three
     Descriptor signals = signal_descriptor();
     Transports transports = open_transports(options);
@@ -300,16 +304,17 @@ void serve(const Options& options) {
     keep_watch(watches);
     notify("STOPPING=1");
     if (kept.get() && !oper.is_stopped())
-        return; // the clients wait for the next process
+        return 0; // the clients wait for the next process
     node.lapse();
     kept.end();
     say_farewell(node, signals);
+    return oper.is_stopped() && !options.store.empty() ? code_stopped : 0;
 }
 
 int run(int argc, char** argv) {
     int code = 0;
     if (auto options = parse_options(argc, argv, &code))
-        serve(*options);
+        return serve(*options);
     return code;
 }
 
