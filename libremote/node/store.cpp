@@ -18,19 +18,38 @@
 namespace remora::node {
 
 Store::Store(const std::string& folder) : path_(folder + "/remora-node.store") {
-    fd_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd_)
-        throw Failure("can't open the store {}: {}", path_, std::strerror(errno));
     // A disk's file outlives a reboot, after which some of its pages can be older than others.
     struct statfs status {};
-    if (fstatfs(fd_.get(), &status) ||
-        (status.f_type != TMPFS_MAGIC && status.f_type != HUGETLBFS_MAGIC)) {
-        unlink(path_.c_str());
+    if (statfs(folder.c_str(), &status))
+        throw Failure("can't look at the store's folder {}: {}", folder, std::strerror(errno));
+    if (status.f_type != TMPFS_MAGIC && status.f_type != HUGETLBFS_MAGIC)
         throw Failure("{} is on a disk: name a folder of a tmpfs for the store", folder);
-    }
-    if (flock(fd_.get(), LOCK_EX | LOCK_NB))
-        throw Failure("{} is the store of another process: stop that one, or name another folder",
+    // The process that has just ended might have removed the file between open() and flock().
+    struct stat opened {};
+    do {
+        fd_ = Descriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+        if (!fd_ || fstat(fd_.get(), &opened))
+            throw Failure("can't open the store {}: {}", path_, std::strerror(errno));
+        check_owner(opened);
+        if (flock(fd_.get(), LOCK_EX | LOCK_NB))
+            throw Failure(
+                "{} is the store of another process: stop that one, or name another folder", path_);
+    } while (!is_at_path(opened));
+}
+
+// The store's content is trusted.
+void Store::check_owner(const struct stat& opened) const {
+    if (!S_ISREG(opened.st_mode) || opened.st_uid != geteuid() || opened.st_mode & 077 ||
+        opened.st_nlink > 1)
+        throw Failure("{} is not this user's alone, so its content can't be trusted: remove it, or "
+                      "name another folder",
                       path_);
+}
+
+bool Store::is_at_path(const struct stat& opened) const {
+    struct stat found {};
+    return !lstat(path_.c_str(), &found) && found.st_dev == opened.st_dev &&
+           found.st_ino == opened.st_ino;
 }
 
 std::uint64_t Store::bytes() const {

@@ -12,14 +12,16 @@
 #include <cstdint>
 #include <string>
 
+#include <sys/stat.h>
+
 #include "support/descriptor.hpp"
 
 namespace remora::node {
 
 class Store {
 public:
-    // A file of that name in a folder on tmpfs or hugetlbfs. Throws Failure: it can't be made, or
-    // another process has it.
+    // A file of that name in a folder on tmpfs or hugetlbfs. Throws Failure: it can't be made,
+    // another process has it, or another user can have changed it.
     explicit Store(const std::string& folder);
     // A file that somebody else keeps, by its descriptor.
     explicit Store(Descriptor fd) : fd_(std::move(fd)) {}
@@ -35,6 +37,9 @@ public:
     void end();
 
 private:
+    void check_owner(const struct stat& opened) const;
+    bool is_at_path(const struct stat& opened) const;
+
     Descriptor fd_;
     std::string path_; // empty: kept elsewhere
 };

@@ -14,6 +14,7 @@ import pathlib
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -292,6 +293,43 @@ class Store(unittest.TestCase):
             file.write(bytes(8))
         self.assertEqual(self.refused_store(), "another version of the daemon made it, which lays it out otherwise")
 
+    def test_an_undone_object_outside_of_the_store_is_refused_in_one_line(self):
+        for size, offset, slot in ((8, 1 << 40, 0), (8, -64, 0), (8, (1 << 63) - 4, 0), (1 << 20, 0, 0), (8, 0, 1 << 20)):
+            with self.subTest(bytes=size, offset=offset, slot=slot):
+                self.start()
+                self.kill()
+                with (self.folder / "remora-node.store").open("r+b") as file:
+                    file.seek(48)  # struct rmem_store: undo
+                    file.write(struct.pack("=IIqI", 1, size, offset, slot))
+                self.assertEqual(self.refused_store(), "its tables contradict each other")
+                self.kill()
+
+    def test_a_file_that_others_might_have_made_is_refused(self):
+        store = self.folder / "remora-node.store"
+        other = self.folder / "other"
+
+        def of_all():
+            store.touch()
+            store.chmod(0o622)
+
+        def with_a_second_name():
+            other.touch(0o600)
+            os.link(other, store)
+
+        def a_link():
+            other.touch(0o600)
+            store.symlink_to(other)
+
+        for make in (of_all, with_a_second_name, a_link, lambda: os.mkfifo(store, 0o600)):
+            make()
+            done = subprocess.run([*NODE, *MEMORY, "--port", "0", "--store", self.folder], capture_output=True, text=True, timeout=60,
+                                  check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(f"{store}", done.stderr)
+            self.assertTrue(store.lstat())
+            store.unlink()
+            other.unlink(missing_ok=True)
+
     def test_a_store_of_offloads_is_refused_in_one_line(self):
         self.start()
         chase = str(ROOT / "out/lib/offload/chase.so")
@@ -337,9 +375,10 @@ class Store(unittest.TestCase):
         with tempfile.TemporaryDirectory(dir=ROOT / "out") as folder:
             if subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True).stdout == "tmpfs\n":
                 self.skipTest("the tree is on a tmpfs")
+            (pathlib.Path(folder) / "remora-node.store").touch()
             done = subprocess.run([*NODE, *MEMORY, "--port", "0", "--store", folder], capture_output=True, text=True, timeout=60,
                                   check=False)
-            self.assertEqual((done.returncode, os.listdir(folder)), (1, []))
+            self.assertEqual((done.returncode, os.listdir(folder)), (1, ["remora-node.store"]))
             self.assertIn(f"{folder} is on a disk: name a folder of a tmpfs for the store", done.stderr)
 
     def test_one_process_has_it(self):

@@ -145,6 +145,19 @@ static bool store_is_sound(const struct rmem_node *node)
 
 /* ---- putting it right ----------------------------------------------------------------------- */
 
+/* Does the undone object lie in the store? */
+static bool store_undo_is_sound(const struct rmem_store *store,
+				const struct rmem_node_config *config)
+{
+	const s64 before = AT(rmem_store, undo);
+	const s64 behind = (s64)rmem_store_bytes(config) - before;
+	const struct rmem_undo *undo = &store->undo;
+
+	return !undo->armed || (undo->bytes <= RMEM_UNDO_BYTES && undo->offset >= -before &&
+				undo->offset <= behind - (s64)undo->bytes &&
+				undo->slot <= config->sessions_max);
+}
+
 /* Before the sessions are located: the copy of one has the former process's pointers. */
 static void store_undo(struct rmem_store *store)
 {
@@ -273,6 +286,8 @@ const char *rmem_store_take(struct rmem_store *store, const struct rmem_node_con
 		       "--sessions or --regions";
 	if (store->lapsed)
 		return "an offload was loaded, whose calls it can't hold";
+	if (!store_undo_is_sound(store, config))
+		return "its tables contradict each other";
 	store_undo(store);
 	node->config.cipher = config->cipher;
 	node->config.session_idle_ms = config->session_idle_ms;
