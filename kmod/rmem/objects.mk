@@ -17,7 +17,7 @@ remora_core-y := $(addprefix $(base)/, siphash.o crc32c.o hchacha.o) \
 	$(addprefix $(rmem)/, core_main.o $(addprefix carrier/, cipher.o skb.o socket.o record.o))
 
 rmem_node-y := $(addprefix $(core)/node/, atomic.o table.o alloc.o span.o name.o pool.o space.o traffic.o session.o node.o \
-		request.o call.o call_session.o lanes.o queue.o store.o) \
+		request.o call.o call_session.o lanes.o queue.o) \
 	$(addprefix $(core)/offload/, run.o memory.o) \
 	$(addprefix $(rmem)/node/, main.o host.o request.o reply.o ports.o slow.o calls.o programs.o steps.o mem.o epoch.o count.o \
 		netlink.o) \

@@ -232,12 +232,12 @@ static void call_open_grant(struct rmem_node *node, struct rmem_node_call *call)
 	}
 	if (call_open_agrees(call))
 		return;
+	session->boot = rmem_node_boot(node); /* before the session has a name: none lacks it */
 	if (!rmem_sessions_open(&node->sessions, call->slot, call->now_ns, &call->attempt,
 				&call->peer)) {
 		rmem_call_finish_silently(node, call, RMEM_NODE_LEVEL);
 		return;
 	}
-	session->boot = rmem_node_boot(node);
 	call_open_answer(node, call, RMEM_NODE_OK, session);
 }
 

@@ -699,5 +699,6 @@ void rmem_node_put(const void *put, void *place, struct rmem_answer *answer)
 
 void rmem_node_done(const struct rmem_answer *answer)
 {
+	rmem_undo_order();
 	rmem_session_done(answer->session, answer->reply.id);
 }

@@ -659,6 +659,14 @@ static bool session_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 	return true;
 }
 
+/* No keys that the session no longer has stay in the copy. */
+static void session_undo_end(struct rmem_undo *undo)
+{
+	rmem_undo_end(undo);
+	if (undo)
+		rmem_seal_wipe(undo->old, sizeof(struct rmem_session));
+}
+
 bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 			const struct rmem_attempt *attempt, const struct rmem_peer *peer)
 {
@@ -666,7 +674,7 @@ bool rmem_sessions_open(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 
 	rmem_undo_begin(sessions->undo, &sessions->slot[slot], sizeof(*sessions->slot));
 	opened = session_open(sessions, slot, now_ns, attempt, peer);
-	rmem_undo_end(sessions->undo);
+	session_undo_end(sessions->undo);
 	return opened;
 }
 
@@ -711,7 +719,7 @@ bool rmem_sessions_renew(struct rmem_sessions *sessions, u32 slot, u64 now_ns,
 
 	rmem_undo_begin(sessions->undo, &sessions->slot[slot], sizeof(*sessions->slot));
 	renewed = session_renew(sessions, slot, now_ns, attempt, peer);
-	rmem_undo_end(sessions->undo);
+	session_undo_end(sessions->undo);
 	return renewed;
 }
 

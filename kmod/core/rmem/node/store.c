@@ -176,6 +176,7 @@ static void store_undo_unless_marked(struct rmem_store *store)
 	    !rmem_session_is_done(&sessions->slot[undo->slot - 1], undo->id))
 		base_copy((u8 *)undo + undo->offset, undo->old, undo->bytes);
 	rmem_undo_end(undo);
+	rmem_seal_wipe(undo->old, sizeof(undo->old));
 }
 
 static void store_drop_region(struct rmem_node *node, struct rmem_region *region)
