@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <string_view>
 
 #include "support/crc32c.hpp"
 #include "support/failure.hpp"
@@ -47,13 +48,47 @@ rmem_store* kept_in(const Memory& state) {
     return reinterpret_cast<rmem_store*>(state.data());
 }
 
+// An operator's slip must not cost the memory.
+[[noreturn]] void refuse_store(std::string_view why) {
+    throw Failure("the store can't be taken over: {}; to lose its memory and begin anew, remove "
+                  "the file remora-node.store, or stop the service and start it",
+                  why);
+}
+
 Memory store_state(Store& store, const rmem_node_config& config, bool lock, const char* option) {
     const std::uint64_t bytes = state_offset(config) + pages_bytes(config);
-    if (store.bytes() != bytes) {
+    const std::uint64_t has_bytes = store.bytes();
+    if (has_bytes && has_bytes != bytes)
+        refuse_store("it was made with other sizes: --memory, --page, --pool, --spaces, "
+                     "--sessions or --regions");
+    if (!has_bytes) {
         check_available(bytes, option);
         store.renew(bytes, option);
     }
     return {store, 0, state_offset(config), lock, option};
+}
+
+// The level of a kept space, which holds for its views, too: they show the same memory. Throws
+// Failure: a session has another one.
+void keep_level(rmem_node& core, rmem_space& kept, std::uint8_t required) {
+    const std::span spaces(core.spaces.slot, core.spaces.slots);
+    const auto index = static_cast<std::uint32_t>(&kept - core.spaces.slot);
+    if (!required && kept.base)
+        required = spaces[kept.base - 1].required;
+    if (!required)
+        return;
+    for (const rmem_session& session : std::span(core.sessions.slot, core.sessions.slots)) {
+        const rmem_place& place = session.place;
+        if (session.name != RMEM_SESSION_NONE && rmem_spaces_has(&core.spaces, &place) &&
+            (place.index == index || place.memory == index) && session.integrity != required)
+            throw Failure("space {} has sessions in the store that aren't sealed: start without "
+                          "require=sealed until their clients have ended, or remove the store",
+                          place.space);
+    }
+    for (rmem_space& space : spaces) {
+        if (space.id && (&space == &kept || space.base == index + 1))
+            space.required = required;
+    }
 }
 
 } // namespace
@@ -95,6 +130,8 @@ const char* Host::open_store(const char* memory_option, std::uint64_t now_ns) {
         std::copy_n(kept->node.config.seed, std::size(config_.seed), config_.seed);
         return nullptr;
     }
+    if (kept->magic && !kept->lapsed)
+        refuse_store(why);
     if (kept->magic)
         store_->renew(state_offset(config_) + pages_bytes(config_), memory_option);
     rmem_store_init(kept, &config_);
@@ -155,9 +192,10 @@ bool Host::keep_space(std::uint32_t id, const std::uint8_t* key, std::uint64_t q
         throw Failure("space {} has another key, or is read-only or a member of another one, in "
                       "the store: give what it had, or remove the store",
                       id);
+    if (quota_bytes && !(quota_bytes >> config_.page_shift))
+        throw Failure("space {} has a quota below one page: raise it", id);
+    keep_level(*core_, *space, required);
     space->quota_pages = quota_bytes >> config_.page_shift;
-    if (required)
-        rmem_node_space_require(core_, id, required);
     return true;
 }
 
@@ -197,6 +235,11 @@ rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& be
     if (error == RMEM_SPACE_OK) {
         grace();
         rmem_node_space_wipe(core_);
+        if (store_) {
+            std::lock_guard one_change(change_lock_);
+            rmem_redo& redo = core_->store->redo; // of the last change, maybe the space's
+            rmem_seal_wipe(redo.payload, sizeof(redo.payload));
+        }
     }
     return error;
 }

@@ -59,9 +59,13 @@ std::uint64_t Store::bytes() const {
 
 void Store::renew(std::uint64_t bytes, const char* option) {
     const auto size = static_cast<off_t>(bytes);
-    if (ftruncate(fd_.get(), 0) || ftruncate(fd_.get(), size) || fallocate(fd_.get(), 0, 0, size))
-        throw Failure(errno, "no {} for the store: {}: lower {}, or raise the file system's limit",
-                      size_text(bytes), std::strerror(errno), option);
+    if (!ftruncate(fd_.get(), 0) && !ftruncate(fd_.get(), size) &&
+        !fallocate(fd_.get(), 0, 0, size))
+        return;
+    const int error = errno;
+    end(); // or another size would be taken for a slip
+    throw Failure(error, "no {} for the store: {}: lower {}, or raise the file system's limit",
+                  size_text(bytes), std::strerror(error), option);
 }
 
 void* Store::map(std::uint64_t offset, std::uint64_t bytes) const {

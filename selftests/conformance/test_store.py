@@ -6,7 +6,6 @@ locks. test_store.py SEED KILLS plays one run."""
 
 import contextlib
 import ctypes
-import errno
 import json
 import multiprocessing
 import os
@@ -155,11 +154,11 @@ class Store(unittest.TestCase):
     def control(self):
         return self.folder / "control"
 
-    def start(self, *words, store=None, memory=MEMORY, **options):
+    def start(self, *words, store=None, memory=MEMORY, space=None, **options):
         """The daemon, ready; the lines that it said before."""
         self.node = subprocess.Popen(
-            [*NODE, *memory, "--port", str(self.port), "--space", f"1={self.key}", "--store", store or self.folder, "--socket",
-             self.control, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+            [*NODE, *memory, "--port", str(self.port), "--space", space or f"1={self.key}", "--store", store or self.folder,
+             "--socket", self.control, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
         said = []
         for line in self.node.stdout:
             said.append(line.strip())
@@ -254,28 +253,68 @@ class Store(unittest.TestCase):
         self.assertIn("Restart=always", unit)
         self.assertIn("StartLimitIntervalSec=0", unit)
 
-    def test_a_store_of_another_size_is_not_taken_over(self):
+    def test_a_store_of_another_size_is_refused_and_stays(self):
         self.start()
         boot = self.status()["boot"]
         remote = Handle(self.target)
         address = remote.alloc_at(PAGE)
         remote.put(address, b"data")
         self.kill()
-        said = self.start(memory=["--memory", "16M"])
-        self.assertIn("remora-node: warning: the store isn't taken over, and its memory is lost: it had another size, or was never "
-                      "complete: is --memory as before?", said)
-        self.assertNotEqual(self.status()["boot"], boot)
-        self.assertEqual(self.status()["regions"], 0)
-        self.assertFalse(any("took over" in line for line in said), said)
-        with self.assertRaises(OSError) as lost:
-            remote.get(address, 4)
-        self.assertEqual(lost.exception.errno, errno.ESTALE)
+        self.refused("the store can't be taken over: it was made with other sizes: --memory,", memory=["--memory", "16M"])
+        self.start()
+        self.assertEqual(self.status()["boot"], boot)
+        self.assertEqual(remote.get(address, 4), b"data")
+        remote.end()
+
+    def refused(self, why, *words, space=None, memory=MEMORY, store=None):
+        """The daemon doesn't start; its line on standard error has why."""
+        done = subprocess.run([*NODE, *memory, "--port", "0", "--space", space or f"1={self.key}", "--store",
+                               store or self.folder, *words], capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(why, done.stderr)
+
+    def test_a_store_that_has_no_room_can_be_given_another_size(self):
+        if os.geteuid():
+            self.skipTest("mounting wants root")
+        small = self.folder / "small"
+        small.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24M", "tmpfs", small], check=True)
+        self.addCleanup(subprocess.run, ["umount", small], check=True)
+        self.addCleanup(self.end)
+        self.refused(" for the store: No space left", store=small)
+        self.start(store=small, memory=["--memory", "16M"])
+
+    def test_a_quota_below_a_page_is_refused(self):
+        self.start()
+        self.kill()
+        self.refused("space 1 has a quota below one page", space=f"1={self.key},quota=1K")
+
+    def test_large_pages_are_refused(self):
+        self.refused("--store takes pages up to 128K, not 4M", "--page", "4M")
+
+    def test_a_level_that_sessions_do_not_meet_is_refused(self):
+        self.start()
+        remote = Handle(self.target)
+        self.kill()
+        self.refused("space 1 has sessions in the store that aren't sealed", space=f"1={self.key},require=sealed")
+        self.start()
+        remote.end()
+        self.kill()
+        self.start(space=f"1={self.key},require=sealed")
+
+    def test_a_view_has_the_level_of_its_space(self):
+        self.start()
+        self.assertEqual(self.ask(verb="space add", space=2, key=KEY[::-1], read_only_of=1), {"ok": True})
+        self.kill()
+        self.start(space=f"1={self.key},require=sealed")
+        self.assertEqual([space["sealed_only"] for space in self.ask(verb="space list")["spaces"]], [True, True])
 
     def test_other_options_are_refused_in_one_line(self):
         self.start()
         self.kill()
         # A size that changes the file's size by less than its alignment.
-        self.assertIn("it was made with other sizes: --memory,", self.refused_store("--pool", "32"))
+        self.refused("it was made with other sizes: --memory,", "--pool", "32")
 
     def refused_store(self, *words):
         said = self.start(*words)
@@ -291,18 +330,19 @@ class Store(unittest.TestCase):
         with (self.folder / "remora-node.store").open("r+b") as file:
             file.seek(8)  # struct rmem_store: layout
             file.write(bytes(8))
-        self.assertEqual(self.refused_store(), "another version of the daemon made it, which lays it out otherwise")
+        self.refused("another version of the daemon made it, which lays it out otherwise")
 
     def test_an_undone_object_outside_of_the_store_is_refused_in_one_line(self):
         for size, offset, slot in ((8, 1 << 40, 0), (8, -64, 0), (8, (1 << 63) - 4, 0), (1 << 20, 0, 0), (8, 0, 1 << 20)):
             with self.subTest(bytes=size, offset=offset, slot=slot):
+                store = self.folder / "remora-node.store"
+                store.unlink(missing_ok=True)
                 self.start()
                 self.kill()
-                with (self.folder / "remora-node.store").open("r+b") as file:
+                with store.open("r+b") as file:
                     file.seek(48)  # struct rmem_store: undo
                     file.write(struct.pack("=IIqI", 1, size, offset, slot))
-                self.assertEqual(self.refused_store(), "its tables contradict each other")
-                self.kill()
+                self.refused("its tables contradict each other")
 
     def test_a_file_that_others_might_have_made_is_refused(self):
         store = self.folder / "remora-node.store"
@@ -332,7 +372,12 @@ class Store(unittest.TestCase):
 
     def test_a_store_of_offloads_is_refused_in_one_line(self):
         self.start()
+        boot = self.status()["boot"]
         chase = str(ROOT / "out/lib/offload/chase.so")
+        self.assertFalse(self.ask(verb="offload load", file=chase, space=9)["ok"])
+        self.kill()
+        self.start()
+        self.assertEqual(self.status()["boot"], boot)
         self.assertEqual(self.ask(verb="offload load", file=chase, space=1), {"ok": True})
         self.kill()
         self.assertEqual(self.refused_store(), "an offload was loaded, whose calls it can't hold")
@@ -387,6 +432,13 @@ class Store(unittest.TestCase):
                               check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("is the store of another process", done.stderr)
+
+    def test_a_memory_file_gives_the_store_of_systemd_back(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+            heard.bind(str(self.folder / "notify"))
+            self.start("--memory-file", f"1={self.folder}/file,size=2M", store="systemd",
+                       env={**os.environ, "NOTIFY_SOCKET": str(self.folder / "notify")})
+            self.assertEqual(heard.recv(4096), b"FDSTOREREMOVE=1\nFDNAME=remora-node-store")
 
     def test_systemd_keeps_it(self):
         """Its part of sd_notify(3) and sd_listen_fds(3), by this test."""

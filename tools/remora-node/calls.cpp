@@ -11,6 +11,7 @@
 
 #include "remora-node/clock.hpp"
 #include "support/failure.hpp"
+#include "support/say.hpp"
 
 namespace remora::daemon {
 
@@ -70,6 +71,16 @@ constexpr std::chrono::seconds start_max{60};
         throw Failure("{} can't start for space {}: {}: its README has the reasons", file, space,
                       std::strerror(-error));
     }
+}
+
+// A store can't hold calls.
+void lapse(node::Host& host) {
+    const rmem_store* store = host.core()->store;
+    if (!store || store->lapsed)
+        return;
+    host.lapse();
+    warn("remora-node: warning: an offload is loaded, whose calls --store can't hold: the memory "
+         "ends with this process");
 }
 
 } // namespace
@@ -143,7 +154,6 @@ void Calls::load(const std::string& file, std::uint32_t space, std::uint32_t bud
     auto* ops = static_cast<const rmem_offload_ops*>(dlsym(handle.get(), "rmem_offload"));
     if (!ops)
         throw Failure("{} is no offload: it has no symbol rmem_offload", file);
-    host_.lapse(); // for a store can't hold calls
     rmem_run& core = table().core;
     space_gone();
     Links opened;
@@ -156,8 +166,10 @@ void Calls::load(const std::string& file, std::uint32_t space, std::uint32_t bud
         std::lock_guard lock(lock_);
         loaded = rmem_run_load(&core, ops, space, budget_us, clients.data(),
                                static_cast<u32>(clients.size()));
-        if (loaded >= 0)
-            core.offload[loaded].leaves = ops->start; // admits no call before that has ended
+        if (loaded < 0)
+            return;
+        lapse(host_);
+        core.offload[loaded].leaves = ops->start; // admits no call before that has ended
     });
     if (loaded < 0)
         fail_to_load(loaded, file, space);

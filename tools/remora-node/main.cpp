@@ -191,11 +191,13 @@ public:
     explicit Kept(const Options& options) : where_(options.store) {
         if (where_.empty())
             return;
-        if (options.memory_file.empty())
+        if (options.memory_file.empty()) {
             store_.emplace(open_store(where_));
-        else
-            warn("remora-node: warning: --store keeps nothing: it can't hold the offloads of "
-                 "--memory-file: leave one of them out");
+            return;
+        }
+        drop_store(where_);
+        warn("remora-node: warning: --store keeps nothing: it can't hold the offloads of "
+             "--memory-file: leave one of them out");
     }
     ~Kept() {
         if (!ends_)

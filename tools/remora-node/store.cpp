@@ -57,6 +57,12 @@ node::Store open_store(const std::string& where) {
     return node::Store(std::move(made));
 }
 
+void drop_store(const std::string& where) {
+    if (where == store_of_systemd)
+        passed_descriptor(); // and closed
+    forget_store(where);
+}
+
 void forget_store(const std::string& where) {
     if (where == store_of_systemd)
         notify(std::string("FDSTOREREMOVE=1\nFDNAME=") + name);
