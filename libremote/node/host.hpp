@@ -51,9 +51,10 @@ public:
         if (store_)
             rmem_store_lapse(core_->store);
     }
-    // A space that was taken over. False: it isn't there. Throws Failure: it has another key, or
-    // another base. Else its quota becomes this, and its level, if one is required. One whose key
-    // was revoked stays as it is.
+    // A space that was taken over. False: it isn't there. Throws Failure: it has another key or
+    // base, a session of another level, or a quota below a page. Else its quota becomes this, and
+    // its level and its views', if one is required.
+    // One whose key was revoked stays as it is.
     bool keep_space(std::uint32_t id, const std::uint8_t* key, std::uint64_t quota_bytes,
                     std::uint32_t base, bool member, std::uint8_t required);
 

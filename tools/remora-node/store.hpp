@@ -13,7 +13,7 @@ inline constexpr char store_of_systemd[] = "systemd";
 node::Store open_store(const std::string& where);
 // After its end: systemd forgets it.
 void forget_store(const std::string& where);
-// Instead of open_store(): what systemd kept goes back to the system.
+// Instead of open_store(): the memory that systemd kept goes back to the system.
 void drop_store(const std::string& where);
 
 } // namespace remora::daemon
