@@ -9,8 +9,10 @@
  * The holder of a lock is a thread, and it has a lease. If it neither releases the lock nor extends
  * the lease in time, the next waiter gets the lock, and remote_lock() returns 1 to it. Each waiter
  * measures the lease by its own clock, from when it first saw the present holder. A holder
- * therefore has at least the lease from the return of remote_lock(), less the time remote_lock()
- * needed to see its turn: some milliseconds.
+ * therefore has at least three quarters of the lease from the return of remote_lock(): all but the
+ * time that remote_lock() needed to see its turn, mostly less than 5 ms. remote_lock() extends the
+ * lease if it needed more. A lease MUST be longer than four round trips to the node: with a shorter
+ * one remote_lock() might extend it without end.
  */
 #ifndef REMOTE_LOCK_H
 #define REMOTE_LOCK_H
@@ -37,7 +39,7 @@ int remote_lock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
  */
 int remote_lock(remote_t *r, raddr_t lock);
 
-/* Starts the lease anew. -EPERM: the calling thread doesn't hold the lock, or no longer. */
+/* Starts the lease anew, at some time between call and return. -EPERM: the calling thread doesn't hold the lock, or no longer. */
 int remote_lock_extend(remote_t *r, raddr_t lock);
 
 /*

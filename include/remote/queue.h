@@ -119,8 +119,10 @@ enum remote_op_flag {
  * -EOPNOTSUPP: the module has no such commands, and remote_alloc() can't be limited in time there.
  *
  * LOCK and UNLOCK are remote_lock() and remote_unlock(). The holder is the thread that submits
- * LOCK; it also submits UNLOCK. -EDEADLK: the thread holds the lock, or another of its LOCKs is
- * under way. No RELEASE, FENCE or UNLOCK waits for a LOCK. Operations linked behind a LOCK have
+ * LOCK; it also submits UNLOCK. The lease runs from the end of the LOCK, which a thread that waits
+ * in the handle learns, and not from when its completion is taken. A LOCK whose handle is looked at
+ * less often than each quarter of the lease doesn't end. -EDEADLK: the thread holds the lock, or
+ * another of its LOCKs is under way. No RELEASE, FENCE or UNLOCK waits for a LOCK. Operations linked behind a LOCK have
  * their places in the order from when the lock is held. A LOCK that ends with -ETIMEDOUT or
  * -ECANCELED leaves its place in the queue to the handle's next one, as remote_lock() does. So that
  * the place isn't lost, the library waits up to half a second for the answer if it is just being

@@ -429,7 +429,7 @@ protected:
         EXPECT_EQ(remote_queue_wait(q, &done, 1, 1, forever), 1);
         return done.result;
     }
-    void keep(rmem_type type) {
+    void keep(unsigned type) {
         relay.keep([type](const rmem_head& head) { return head.type == type; });
     }
     void wait_for_kept() {
@@ -439,8 +439,28 @@ protected:
         relay.keep(nullptr);
         relay.send_kept();
     }
+    // The user_data of the next completion, whose result is 0.
+    std::uint64_t take_next() {
+        remote_completion done{};
+        EXPECT_EQ(remote_queue_wait(q, &done, 1, 1, forever), 1);
+        EXPECT_EQ(done.result, 0) << done.user_data;
+        return done.user_data;
+    }
+    // Handles the answers that have arrived; no operation ends.
+    void look() {
+        remote_completion done{};
+        EXPECT_EQ(remote_queue_wait(q, &done, 1, 0, 0), 0) << done.user_data;
+    }
+    void keep_answers(rmem_type type) { keep(unsigned{type} | RMEM_RESPONSE); }
+    std::uint32_t word(raddr_t at) {
+        std::uint32_t value = 0;
+        EXPECT_EQ(rread(direct, at, &value, sizeof(value)), 0);
+        return value;
+    }
+    // Number of extensions of the present turn.
+    std::uint32_t extensions(raddr_t lock) { return word(lock) >> 1; }
     int regions() {
-        std::array<remote_region, 64> found{};
+        std::array<remote_region, 256> found{};
         return remote_list(direct, 0, found.data(), found.size());
     }
 
@@ -560,6 +580,38 @@ TEST_F(StepsHeld, CancelIsBoundedThoughTheUndoingIsHeld) {
     EXPECT_EQ(take(), -ECANCELED);
     relay.keep(nullptr);
     EXPECT_EQ(rfence(r), 0);
+}
+
+// An answer that is handled late leaves less of the lease than it says: others could have measured
+// it since the node executed the message. None of these waits is an upper bound.
+TEST_F(StepsHeld, LockIsExtendedIfItsAnswerIsHandledLate) {
+    ASSERT_EQ(remote_lock_init(direct, a, long_lease_us), 0);
+    submit(remote_op_lock(a, 1));
+    EXPECT_TRUE(comes_true([&] { return word(a + 8) == 1; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(take(), 0);
+    EXPECT_GE(extensions(a), 1U);
+}
+
+TEST_F(StepsHeld, ExtensionIsRepeatedIfItsAnswerIsHandledLate) {
+    const auto lease = std::chrono::milliseconds(400);
+    ASSERT_EQ(remote_lock_init(direct, a, std::chrono::microseconds(lease).count()), 0);
+    submit(remote_op_lock(a, 1));
+    EXPECT_TRUE(comes_true([&] { return word(a + 8) == 1; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(comes_true([&] {
+        look();
+        return counters_of(r).kind[REMOTE_KIND_INTEGER].done == 1;
+    }));
+    keep_answers(RMEM_ATOMIC);
+    EXPECT_TRUE(comes_true([&] {
+        look();
+        return extensions(a) == 1;
+    }));
+    std::this_thread::sleep_for(lease / 2);
+    relay.keep(nullptr);
+    EXPECT_EQ(take(), 0);
+    EXPECT_GE(extensions(a), 2U);
 }
 
 } // namespace

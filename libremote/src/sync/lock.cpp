@@ -23,8 +23,14 @@ constexpr std::uint64_t below_ticket = 0xffff'ffff;
 // Bounds of a waiter's pause: the next waiter polls often, the others have time.
 constexpr auto look_first = std::chrono::microseconds(50);
 constexpr auto look_most = std::chrono::milliseconds(2);
-// Bound on a fresh turn: other waiters might have measured the lease for this long already.
+// Bound on the age of a turn: other waiters might have measured the lease for this long already. An
+// extension that is older costs another one, so it has a quarter of the lease: with a fixed bound,
+// a program that looks at its queue less often would never have the lock.
 constexpr auto late = std::chrono::milliseconds(5);
+
+Clock::duration late_extension(std::uint32_t lease_ms) {
+    return std::chrono::microseconds(std::uint64_t{lease_ms} * 250);
+}
 
 std::uint32_t ticket_of(std::uint64_t turn) {
     return static_cast<std::uint32_t>(turn >> 32);
@@ -140,6 +146,7 @@ protected:
         op.data = bytes_;
         op.begins_at = begins_at;
         op.settles = false;
+        sent_ = std::max(Clock::now(), begins_at);
         return true;
     }
     bool change(Op& op, std::uint64_t address, std::uint32_t bytes, const Change& what) {
@@ -150,6 +157,7 @@ protected:
         op.change = what;
         op.begins_at = {};
         op.settles = false;
+        sent_ = Clock::now();
         return true;
     }
     // A CAS of turn.
@@ -166,6 +174,8 @@ protected:
     Locks& locks_;
     const std::uint64_t lock_;
     const Holder holder_;
+    // The message isn't executed before. Its answer can be handled much later.
+    Clock::time_point sent_;
 
 private:
     std::uint8_t bytes_[16];
@@ -241,8 +251,7 @@ private:
         is_first_ = true;
         if (locks_.take_up(lock_, ticket_)) {
             has_ticket_ = true;
-            is_fresh_ = false;
-            looked_ = Clock::now();
+            not_before_ = {};
             at_ = At::looked;
             return read(op);
         }
@@ -264,8 +273,7 @@ private:
         error = given_up;
         if (error)
             return false;
-        is_fresh_ = true;
-        looked_ = Clock::now();
+        not_before_ = sent_;
         at_ = At::looked;
         return read(op);
     }
@@ -277,9 +285,10 @@ private:
         const State found = state();
         const Clock::time_point now = Clock::now();
         turn_ = found.turn;
+        late_extension_ = late_extension(found.lease_ms);
         if (ticket_of(turn_) == ticket_) {
             // If the turn came earlier, less of the lease is left than the holder is promised.
-            if ((is_first_ && !is_fresh_) || now - looked_ >= late)
+            if (now - not_before_ >= std::min<Clock::duration>(late, late_extension_))
                 return extend(op);
             locks_.set_turn(holder_, turn_);
             return false;
@@ -294,7 +303,7 @@ private:
             pause_ = look_first;
         }
         is_first_ = false;
-        looked_ = now;
+        not_before_ = sent_;
         if (now - since_ >= std::chrono::milliseconds(found.lease_ms)) {
             at_ = At::passed;
             return swap(op, turn_, turn_after(turn_, true));
@@ -321,7 +330,7 @@ private:
         }
         const bool is_earlier = found == wanted; // executed and its answer lost
         turn_ = wanted;
-        if (is_earlier)
+        if (is_earlier || Clock::now() - sent_ >= late_extension_)
             return extend(op);
         locks_.set_turn(holder_, turn_);
         return false;
@@ -338,11 +347,11 @@ private:
     At at_ = At::begin;
     std::uint32_t ticket_ = 0;
     bool has_ticket_ = false;
-    bool is_first_ = true;  // look at the turn since the ticket is known
-    bool is_fresh_ = false; // the ticket was drawn just now
+    bool is_first_ = true; // look at the turn since the ticket is known
     std::uint64_t turn_ = 0, seen_ = 0;
-    Clock::time_point since_; // seen_ was seen first
-    Clock::time_point looked_;
+    Clock::time_point since_;      // seen_ was seen first
+    Clock::time_point not_before_; // the ticket's turn came; {}: unknown
+    Clock::duration late_extension_{};
     Clock::duration pause_ = look_first;
 };
 
