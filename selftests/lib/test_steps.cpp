@@ -614,6 +614,27 @@ TEST_F(StepsHeld, ExtensionIsRepeatedIfItsAnswerIsHandledLate) {
     EXPECT_GE(extensions(a), 2U);
 }
 
+TEST_F(StepsHeld, LateAnswerToAnUnlockLeavesTheNextLockHeld) {
+    ASSERT_EQ(remote_lock_init(direct, a, long_lease_us), 0);
+    submit(remote_op_lock(a, 1));
+    ASSERT_EQ(take(), 0);
+    keep_answers(RMEM_ATOMIC);
+    submit(remote_op_unlock(a, 2));
+    EXPECT_TRUE(comes_true([&] { return word(a + 4) == 1; }));
+    const std::uint64_t reads = counters_of(r).kind[REMOTE_KIND_READ].done;
+    submit(remote_op_lock(a, 3));
+    EXPECT_TRUE(comes_true([&] {
+        look();
+        return counters_of(r).kind[REMOTE_KIND_READ].done > reads;
+    }));
+    relay.keep(nullptr);
+    EXPECT_EQ(take(), 0);
+    EXPECT_EQ(take(), 0);
+    EXPECT_EQ(remote_lock_extend(r, a), 0);
+    submit(remote_op_unlock(a, 4));
+    EXPECT_EQ(take(), 0);
+}
+
 } // namespace
 
 } // namespace remora::test

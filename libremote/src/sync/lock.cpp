@@ -99,6 +99,27 @@ void Locks::drop(const Holder& holder) {
     held_.erase(holder);
 }
 
+// Mutex. The note of a holder, if it is still that of this turn: the answer to an earlier op can
+// come when the thread takes the lock anew.
+Locks::Held::iterator Locks::find_turn(const Holder& holder, std::uint64_t turn) {
+    const auto held = held_.find(holder);
+    const bool is_same =
+        held != held_.end() && !held->second.is_taking && held->second.turn == turn;
+    return is_same ? held : held_.end();
+}
+
+void Locks::change_turn(const Holder& holder, std::uint64_t turn, std::uint64_t to) {
+    std::lock_guard guard(mutex_);
+    if (const auto held = find_turn(holder, turn); held != held_.end())
+        held->second.turn = to;
+}
+
+void Locks::drop_turn(const Holder& holder, std::uint64_t turn) {
+    std::lock_guard guard(mutex_);
+    if (const auto held = find_turn(holder, turn); held != held_.end())
+        held_.erase(held);
+}
+
 int Locks::held_turn(const Holder& holder, std::uint64_t& turn) {
     std::lock_guard guard(mutex_);
     auto held = held_.find(holder);
@@ -239,7 +260,7 @@ private:
     }
     bool check(Op& op, int& error) {
         if (!error && ticket_of(state().turn) != ticket_of(turn_)) {
-            locks_.drop(holder_);
+            locks_.drop_turn(holder_, turn_);
             if (!locks_.begin_taking(note_, turn_))
                 return draw(op);
         }
@@ -377,10 +398,10 @@ int Locks::extend(std::uint64_t lock, Clock::time_point limit) {
             return error;
         const std::uint64_t found = cas.found[0];
         if (found != turn && found != wanted) {
-            drop(holder);
+            drop_turn(holder, turn);
             return -EPERM;
         }
-        set_turn(holder, wanted);
+        change_turn(holder, turn, wanted);
         if (found == turn)
             return 0;
         // An earlier extension was executed and its answer lost; this one is still to do.
@@ -410,9 +431,14 @@ private:
     enum class At { begin, given, settled };
 
     bool give(Op& op, int& error) {
-        error = locks_.held_turn(holder_, turn_);
+        std::uint64_t turn = 0;
+        error = locks_.held_turn(holder_, turn);
+        // The thread lost this turn, and might have another one by now.
+        if (!error && at_ != At::begin && ticket_of(turn) != ticket_of(turn_))
+            error = -EPERM;
         if (error)
             return false;
+        turn_ = turn;
         at_ = At::given;
         return swap(op, turn_, turn_after(turn_, false));
     }
@@ -427,10 +453,10 @@ private:
         const std::uint64_t found = op.change.found[0];
         // An extension was executed and its answer lost.
         if (!error && found == extended(turn_)) {
-            locks_.set_turn(holder_, found);
+            locks_.change_turn(holder_, turn_, found);
             return give(op, error);
         }
-        locks_.drop(holder_);
+        locks_.drop_turn(holder_, turn_);
         // A turn without the mark is this holder's own earlier release.
         if (!error && found != turn_ && found != turn_after(turn_, false))
             error = -EPERM;
@@ -441,7 +467,7 @@ private:
         const std::uint64_t found = state().turn;
         if (ticket_of(found) == ticket_of(turn_))
             return give(op, error);
-        locks_.drop(holder_);
+        locks_.drop_turn(holder_, turn_);
         // Others might have had the lock since: then turn can't show whether it was released or
         // passed over.
         if (found != turn_after(turn_, false))

@@ -60,6 +60,9 @@ private:
     int held_turn(const Holder& holder, std::uint64_t& turn);
     void set_turn(const Holder& holder, std::uint64_t turn);
     void drop(const Holder& holder);
+    Held::iterator find_turn(const Holder& holder, std::uint64_t turn);
+    void change_turn(const Holder& holder, std::uint64_t turn, std::uint64_t to);
+    void drop_turn(const Holder& holder, std::uint64_t turn);
     void keep(std::uint32_t ticket, Waiting& room);
 
     Backend& backend_;
