@@ -130,6 +130,7 @@ struct Link {
     Link* next = this;
     Op* op = nullptr;
     std::uint64_t from = 0, end = 0; // the bytes of the range
+    bool is_read = false;            // nothing changes them
 
     Link() = default;
     Link(const Link&) = delete;
@@ -185,6 +186,7 @@ struct Op {
     bool is_unordered = false;       // compared with no other
     bool is_aside = false;           // no barrier waits for it; alone in its call, and unordered
     Steps* steps = nullptr;          // NULL: one message, or many ranges
+    bool keeps_place = false;        // all steps have the place in the order of the first
     Clock::time_point begins_at{};   // of a step: not before; {}: at once
     // The answer to the message in flight matters even if the call is given up: it is waited for a
     // while (queued.cpp).

@@ -635,6 +635,46 @@ TEST_F(StepsHeld, LateAnswerToAnUnlockLeavesTheNextLockHeld) {
     EXPECT_EQ(take(), 0);
 }
 
+TEST_F(StepsHeld, ReleaseWaitsForAnUnlockThatHadToWait) {
+    std::uint64_t data = 1;
+    ASSERT_EQ(rlock(r, a), 0);
+    keep(RMEM_WRITE);
+    const remote_op ops[] = {remote_op_write(a + 4096, &data, sizeof(data), 1),
+                             remote_op_unlock(a, 2), remote_op_release(3)};
+    ASSERT_EQ(remote_queue_submit(q, ops, 3), 3);
+    wait_for_kept();
+    std::thread releaser([&] {
+        EXPECT_EQ(remote_release(r), 0);
+        EXPECT_EQ(word(a + 4), 1U) << "the lock isn't given yet";
+    });
+    send_kept();
+    for (std::uint64_t n = 1; n <= 3; n++)
+        EXPECT_EQ(take_next(), n);
+    releaser.join();
+}
+
+// The turn is the lock's first, so the memory that was freed looks like it.
+TEST_F(StepsHeld, FreeWaitsForTheUnlockOfItsMemory) {
+    std::uint64_t data = 1;
+    raddr_t lock = 0, neighbour = 0;
+    ASSERT_EQ(ralloc(r, REMOTE_LOCK_BYTES, REMOTE_RW, &lock), 0);
+    ASSERT_EQ(ralloc(r, REMOTE_LOCK_BYTES, REMOTE_RW, &neighbour), 0);
+    ASSERT_EQ(rlock(r, lock), 0);
+    keep(RMEM_WRITE);
+    const remote_op ops[] = {remote_op_write(a, &data, sizeof(data), 1), remote_op_unlock(lock, 2),
+                             remote_op_free(lock, 3)};
+    ASSERT_EQ(remote_queue_submit(q, ops, 3), 3);
+    wait_for_kept();
+    // A message that was sent before is executed when this one has ended.
+    EXPECT_EQ(rread(r, a + 4096, &data, sizeof(data)), 0);
+    look();
+    send_kept();
+    for (std::uint64_t n = 1; n <= 3; n++)
+        EXPECT_EQ(take_next(), n);
+    EXPECT_EQ(word(lock), 0U);
+    EXPECT_EQ(word(lock + 4), 0U) << "a free slot was changed";
+}
+
 } // namespace
 
 } // namespace remora::test

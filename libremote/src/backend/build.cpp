@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "remote/lock.h"
 #include "src/backend/integers.hpp"
 
 namespace remora::lib {
@@ -142,10 +143,15 @@ std::span<Op> Built::make_ops(const remote_op& op, const Backend& backend, Call&
         return one;
     case REMOTE_OP_RELEASE:
     case REMOTE_OP_FENCE:
-    case REMOTE_OP_UNLOCK:
         first_.kind = op.kind == REMOTE_OP_FENCE ? Kind::fence : Kind::release;
         first_.address = 0;
         first_.bytes = 0;
+        first_.data = nullptr;
+        return one;
+    case REMOTE_OP_UNLOCK:
+        first_.kind = Kind::release; // until the first step
+        first_.address = op.address;
+        first_.bytes = REMOTE_LOCK_BYTES;
         first_.data = nullptr;
         return one;
     default:
@@ -165,8 +171,10 @@ void Built::make(const remote_op& op, const Backend& backend, StepsMaker& maker,
     }
     first_.steps = steps_.get();
     first_.is_aside = op.kind == REMOTE_OP_LOCK;
-    // The word of a lock is changed beside all that is in flight: its holder waits for nobody.
-    first_.is_unordered |= args_of(op.kind) == Args::lock;
+    // A lock is taken beside all that is in flight: its holder waits for nobody.
+    first_.is_unordered |= first_.is_aside;
+    // Later barriers wait for all of its steps, and later operations on a lock's memory for UNLOCK.
+    first_.keeps_place = op.kind == REMOTE_OP_UNLOCK || op.kind == REMOTE_OP_ALLOC;
     call.begin(ops.size(), limit);
     call.ops = ops;
 }

@@ -6,13 +6,12 @@ namespace remora::lib {
 namespace {
 
 // Does the op only read this range?
-bool reads(const Link& at) {
-    const Op& op = *at.op;
+bool reads(const Op& op, const Link& at) {
     return has_trait(op.kind, trait::reads) || (op.kind == Kind::copy && &at == &op.near_second);
 }
 
 bool rivals(const Link& a, const Link& b) {
-    return a.from < b.end && b.from < a.end && a.op != b.op && !(reads(a) && reads(b));
+    return a.from < b.end && b.from < a.end && a.op != b.op && !(a.is_read && b.is_read);
 }
 
 // One op less that the other one waits for.
@@ -82,6 +81,7 @@ void Order::enter_range(Op& op, Link& at, std::uint64_t from, std::uint64_t end)
     at.op = &op;
     at.from = from;
     at.end = end;
+    at.is_read = reads(op, at);
     if (from == end)
         return;
     for_each_rival(at, [&](const Op&) { op.blockers++; });
@@ -133,8 +133,8 @@ Op* Order::leave(Op& op) {
     Op* free = nullptr;
     op.all.remove();
     in_flight_ -= !op.is_aside;
-    if (has_trait(op.kind, trait::barrier))
-        op.near.remove();
+    if (op.near.from == op.near.end)
+        op.near.remove(); // of a barrier, which can be of another kind by now
     for_each_place(op, [this](Link& at) { remove_range(at); });
     for_each_place(op, [&](const Link& at) { leave_range(op, at, free); });
     for (Link* link = barriers_.prev;

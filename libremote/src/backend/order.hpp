@@ -13,7 +13,8 @@
  * copy has two, its destination and its source, which it only reads. A readv or writev has many.
  * Each range has its own place, and pairs of ranges are compared and counted: enter() counts the
  * ranges that an op must wait for, and leave() subtracts the same ones from later ops. Ranges of
- * one op don't wait for each other. A barrier waits for all earlier ops. An op that its program
+ * one op don't wait for each other. A barrier waits for all earlier ops; its second range can be
+ * one that later ops wait for. An op that its program
  * calls unordered has no places. No barrier waits for one that is aside. Not synchronised: the
  * caller holds a lock.
  */

@@ -34,8 +34,8 @@ std::uint64_t bytes_of(const Op& op) {
 
 // ---- ops ----
 
-bool Queued::enter(Op& op, std::uint64_t now_ns) {
-    op.second_from = op.second_end = 0;
+// Lock. The op is about to send a message, or to wait for its turn to.
+void Queued::begin_message(Op& op, std::uint64_t now_ns) {
     if (!op.ranges.empty()) {
         begin_ranges(op);
         op.from = op.end = 0; // its ranges have places of their own
@@ -48,6 +48,13 @@ bool Queued::enter(Op& op, std::uint64_t now_ns) {
     } else {
         op.from = op.end = 0;
     }
+    op.entered_ns = now_ns;
+    REMOTE_PROBE_START(this, op.kind, address_of(op), bytes_of(op));
+}
+
+bool Queued::enter(Op& op, std::uint64_t now_ns) {
+    begin_message(op, now_ns);
+    op.second_from = op.second_end = 0;
     if (op.kind == Kind::put) {
         op.second_from = op.signal.address;
         op.second_end = op.second_from + op.signal.bytes;
@@ -56,14 +63,16 @@ bool Queued::enter(Op& op, std::uint64_t now_ns) {
         op.second_from = op.source;
         op.second_end = op.second_from + op.bytes;
     }
-    op.entered_ns = now_ns;
-    REMOTE_PROBE_START(this, op.kind, address_of(op), bytes_of(op));
+    if (op.kind == Kind::release) { // an UNLOCK's word; else none
+        op.second_from = op.address;
+        op.second_end = op.second_from + op.bytes;
+    }
     return order_.enter(op);
 }
 
 // The op, or its last message, has ended. Returns as end_last().
 Op* Queued::end_one(Op& op, int error, Op* idle) {
-    Op* free = order_.leave(op);
+    Op* free = op.keeps_place ? nullptr : order_.leave(op);
     op.paused.remove();
     std::uint64_t bytes = bytes_of(op);
     REMOTE_PROBE_END(this, op.kind, address_of(op), bytes, error);
@@ -71,7 +80,7 @@ Op* Queued::end_one(Op& op, int error, Op* idle) {
         tally_.count(op.kind, bytes, error);
     note(error);
     if (!op.steps || !op.steps->next(op, error))
-        return end_last(op, error, free, idle);
+        return end_last(op, error, op.keeps_place ? order_.leave(op) : free, idle);
     begin_step(op);
     return begin_free(free, idle);
 }
@@ -133,8 +142,13 @@ void Queued::go_on(Call& call) {
 
 // ---- steps ----
 
-// Lock. The op is set to its next message, and takes a place in the order for that.
+// Lock. The op is set to its next message, and takes a place in the order for that, unless it has
+// kept one.
 void Queued::begin_step(Op& op) {
+    if (op.keeps_place) {
+        begin_message(op, now_ns());
+        return begin(op);
+    }
     if (op.begins_at != Clock::time_point{})
         return pause(op);
     if (enter(op, now_ns()))

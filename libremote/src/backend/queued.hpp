@@ -127,6 +127,7 @@ protected:
     std::uint64_t clock_ns_ = 0;
 
 private:
+    void begin_message(Op& op, std::uint64_t now_ns);
     void start_left();
     void begin_call(Call& call, std::uint64_t now_ns);
     void begin_linked(Call& call);
