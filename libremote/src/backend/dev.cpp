@@ -335,7 +335,9 @@ int Dev::by_ioctl(Op& op, Clock::time_point limit) {
     int error;
     do {
         rmem_io io = io_of(op);
-        io.timeout_us = timeout_us_of(limit);
+        const bool is_longer = op.settles && limit != never;
+        io.timeout_us =
+            timeout_us_of(is_longer ? std::max(limit, Clock::now() + settle_time) : limit);
         error = ioctl(device_.get(), RMEM_IOC_IO, &io) ? -errno : 0;
         take_found(op);
     } while (!op.ranges.empty() && retry_next_range(op, error));

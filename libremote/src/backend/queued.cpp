@@ -17,9 +17,6 @@ namespace {
 constexpr unsigned transfer_ops = 4;
 // Period at which cancelled ops that still haven't ended are cancelled again.
 constexpr auto again_after = std::chrono::milliseconds(10);
-// How long a message has from its start, though its call is given up, if its answer matters: some
-// retransmissions. After that the node counts as silent.
-constexpr std::uint64_t settle_ns = 500'000'000;
 
 // Address for counters and probes; of many ranges the first.
 std::uint64_t address_of(const Op& op) {
@@ -352,7 +349,8 @@ void Queued::give_up(Call& call, int error) {
     call.limit = Clock::now() + again_after;
     add_timed(call);
     const Op& op = call.ops.front();
-    if (op.settles && now_ns() < op.entered_ns + settle_ns)
+    const auto settle_ns = std::chrono::nanoseconds(settle_time).count();
+    if (op.settles && now_ns() < op.entered_ns + static_cast<std::uint64_t>(settle_ns))
         return;
     take_back(call); // can end the call
 }

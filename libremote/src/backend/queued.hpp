@@ -50,6 +50,10 @@ struct Waiter : Link {
     std::condition_variable wake;
 };
 
+// How long a message has from its start, though its call is given up, if its answer matters
+// (Op::settles): some retransmissions. After that the node counts as silent.
+inline constexpr std::chrono::milliseconds settle_time{500};
+
 class Queued : public Backend {
 public:
     int transfer(Kind kind, std::uint64_t address, std::uint8_t* data, std::uint64_t bytes,
