@@ -675,6 +675,34 @@ TEST_F(StepsHeld, FreeWaitsForTheUnlockOfItsMemory) {
     EXPECT_EQ(word(lock + 4), 0U) << "a free slot was changed";
 }
 
+// By a handle of its own: none of its pages has room.
+TEST_F(StepsHeld, SmallAllocationsOfABatchShareAPage) {
+    constexpr std::size_t count = 128;
+    std::array<raddr_t, count> at{};
+    std::vector<remote_op> ops;
+    for (std::size_t n = 0; n < count; n++)
+        ops.push_back(remote_op_alloc(0, 16, REMOTE_RW, &at[n], n));
+    const int before = regions();
+    ASSERT_EQ(remote_queue_submit(q, ops.data(), count), static_cast<int>(count));
+    for (std::size_t n = 0; n < count; n++)
+        EXPECT_EQ(take(), 0);
+    EXPECT_EQ(regions(), before + 1);
+}
+
+// The slots of the one that is cancelled go to none of the others, which wait for them.
+TEST_F(StepsHeld, SmallAllocationEndsThoughTheOneBeforeItIsCancelled) {
+    std::array<raddr_t, 2> at{};
+    keep(RMEM_ALLOC);
+    submit(remote_op_alloc(0, 16, REMOTE_RW, &at[0], 1));
+    submit(remote_op_alloc(0, 16, REMOTE_RW, &at[1], 2));
+    wait_for_kept();
+    EXPECT_EQ(remote_queue_cancel(q, 1), 1);
+    EXPECT_EQ(take(), -ECANCELED);
+    relay.keep(nullptr);
+    EXPECT_EQ(take(), 0);
+    EXPECT_EQ(rfree(r, at[1]), 0);
+}
+
 } // namespace
 
 } // namespace remora::test

@@ -4,11 +4,16 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 namespace remora::lib {
 
 namespace {
+
+// Bounds of the pauses of an op that waits for another one's slab.
+constexpr auto look_first = std::chrono::microseconds(50);
+constexpr auto look_most = std::chrono::milliseconds(2);
 
 // Size of the slot for an allocation of bytes.
 std::uint64_t slot_bytes(std::uint64_t bytes) {
@@ -191,6 +196,29 @@ bool Heap::take_slot_of(unsigned shift, raddr_t& address) {
     return take_slot(shift, address);
 }
 
+// missing: the caller is to add a slab, and then calls end_coming(). coming: another op does that.
+// failures: of those, when the caller first waited: if one more has failed, it waits for none.
+Heap::Room Heap::find_room(unsigned shift, raddr_t& address,
+                           std::optional<std::uint64_t>& failures) {
+    std::lock_guard lock(mutex_);
+    if (take_slot(shift, address))
+        return Room::taken;
+    Coming& coming = coming_[shift - shift_least];
+    if (!failures)
+        failures = coming.failures;
+    if (coming.is_one && *failures == coming.failures)
+        return Room::coming;
+    coming.is_one = true;
+    return Room::missing;
+}
+
+void Heap::end_coming(unsigned shift, int error) {
+    std::lock_guard lock(mutex_);
+    Coming& coming = coming_[shift - shift_least];
+    coming.is_one = false;
+    coming.failures += error != 0;
+}
+
 // Adds the page that the node gave out, and takes its first slot.
 int Heap::add_slab(Note note, unsigned shift, const Region& range, raddr_t& address) {
     std::lock_guard lock(mutex_);
@@ -269,20 +297,42 @@ public:
           bytes_(bytes),
           permission_(permission),
           wanted_(wanted),
-          shift_(heap.slot_shift(bytes, permission, wanted)),
-          note_(heap.prepare(shift_)) {}
+          shift_(heap.slot_shift(bytes, permission, wanted)) {}
 
     bool next(Op& op, int& error) noexcept override {
-        if (error)
-            return false;
         if (op.kind == Kind::alloc) {
-            address_ = op.region.address;
-            error = shift_ ? heap_.add_slab(std::move(note_), shift_, op.region, address_)
-                           : heap_.add_region(std::move(note_), op.region);
+            add(op, error);
             return false;
         }
-        if (shift_ && heap_.take_slot_of(shift_, address_))
+        return !error && begin(op, error);
+    }
+    int hand_over(std::uint64_t* found) override {
+        if (found)
+            *found = address_;
+        return wanted_ && address_ != wanted_;
+    }
+
+private:
+    bool begin(Op& op, int& error) {
+        op.begins_at = {};
+        switch (shift_ ? heap_.find_room(shift_, address_, failures_) : Room::missing) {
+        case Room::taken:
             return false;
+        case Room::coming:
+            op.begins_at = Clock::now() + pause_;
+            pause_ = std::min<Clock::duration>(pause_ * 2, look_most);
+            return true;
+        case Room::missing:
+            break;
+        }
+        try {
+            note_ = heap_.prepare(shift_);
+        } catch (const std::bad_alloc&) {
+            error = -ENOMEM;
+            if (shift_)
+                heap_.end_coming(shift_, error);
+            return false;
+        }
         op.kind = Kind::alloc;
         op.address = wanted_;
         op.bytes = 0;
@@ -292,18 +342,24 @@ public:
         op.tries = 0; // a queue uses its ops again
         return true;
     }
-    int hand_over(std::uint64_t* found) override {
-        if (found)
-            *found = address_;
-        return wanted_ && address_ != wanted_;
+    // The message has ended.
+    void add(const Op& op, int& error) {
+        if (!error) {
+            address_ = op.region.address;
+            error = shift_ ? heap_.add_slab(std::move(note_), shift_, op.region, address_)
+                           : heap_.add_region(std::move(note_), op.region);
+        }
+        if (shift_)
+            heap_.end_coming(shift_, error);
     }
 
-private:
     Heap& heap_;
     const std::uint64_t bytes_;
     const std::uint32_t permission_;
     const raddr_t wanted_;
     const unsigned shift_; // of the slab's slots; 0: a region
+    std::optional<std::uint64_t> failures_;
+    Clock::duration pause_ = look_first;
     Note note_;
     raddr_t address_ = 0;
 };

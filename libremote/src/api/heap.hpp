@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -72,6 +73,13 @@ private:
         std::uint64_t bytes;
     };
 
+    // The slab that an op is about to add for all that need such slots.
+    struct Coming {
+        bool is_one = false;
+        std::uint64_t failures = 0; // of earlier ones
+    };
+    enum class Room : std::uint8_t { taken, coming, missing };
+
     class Allocating;
     class Freeing;
     // Memory for the note of an allocation. It is there before: without a note the region would
@@ -87,6 +95,8 @@ private:
     int add_region(Note note, const Region& range);
     int add_slab(Note note, unsigned shift, const Region& range, raddr_t& address);
     bool take_slot_of(unsigned shift, raddr_t& address);
+    Room find_room(unsigned shift, raddr_t& address, std::optional<std::uint64_t>& failures);
+    void end_coming(unsigned shift, int error);
     int free_region(raddr_t address, std::uint64_t& bytes);
     int begin_free_region(raddr_t address, Region& range);
     int end_free_region(raddr_t address, int error);
@@ -105,6 +115,7 @@ private:
     std::map<raddr_t, Allocation> regions_;
     Slabs slabs_;
     std::array<std::set<raddr_t>, shifts> with_room_; // slabs, by shift - shift_least
+    std::array<Coming, shifts> coming_;               // by shift - shift_least, too
     std::vector<Lost> lost_; // still to be reported, the highest address first
 };
 

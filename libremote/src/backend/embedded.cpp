@@ -300,6 +300,8 @@ int Embedded::run(Held& held, Op& op) {
 // A message of an op that takes several.
 int Embedded::run_step(Op& op) {
     switch (op.kind) {
+    case Kind::none: // the end of a pause
+        return 0;
     case Kind::alloc:
         return alloc(op.region.bytes, op.permission, op.address, op.region);
     case Kind::free:

@@ -140,21 +140,25 @@ void Queued::go_on(Call& call) {
 // ---- steps ----
 
 // Lock. The op is set to its next message, and takes a place in the order for that, unless it has
-// kept one.
+// kept one. True: the op can begin.
+bool Queued::enter_step(Op& op) {
+    if (!op.keeps_place)
+        return enter(op, now_ns());
+    begin_message(op, now_ns());
+    return true;
+}
+
+// Lock.
 void Queued::begin_step(Op& op) {
-    if (op.keeps_place) {
-        begin_message(op, now_ns());
-        return begin(op);
-    }
     if (op.begins_at != Clock::time_point{})
         return pause(op);
-    if (enter(op, now_ns()))
+    if (enter_step(op))
         begin(op);
 }
 
 // Lock. Held back in the order, so that it ends like one that hasn't begun.
 void Queued::pause(Op& op) {
-    enter(op, now_ns());
+    enter_step(op);
     Order::hold(op);
     Link* before = paused_.prev;
     while (before->op && before->op->begins_at > op.begins_at)
@@ -175,7 +179,7 @@ void Queued::resume() {
         op.paused.remove();
         op.begins_at = {};
         if (!--op.blockers)
-            begin(op);
+            go(op);
     }
 }
 

@@ -138,6 +138,7 @@ private:
     void enter_row(Call& call);
     void go_on(Call& call);
     void go(Op& op);
+    bool enter_step(Op& op);
     void begin_step(Op& op);
     void pause(Op& op);
     void resume();
