@@ -51,8 +51,9 @@ struct remote_queue_options {
 int remote_queue_open(remote_queue_t **q, remote_t *r, const struct remote_queue_options *options);
 
 /*
- * Cancels the operations in flight and frees the queue; completions that nobody took are lost. The
- * caller MAY reuse the operations' buffers. Closing NULL or a closed queue has no effect; other
+ * Cancels the operations in flight and frees the queue; completions that nobody took are lost.
+ * Memory that an ALLOC among them got stays allocated, and a lock that a LOCK among them got is
+ * held until its lease is over. The caller MAY reuse the operations' buffers. Closing NULL or a closed queue has no effect; other
  * calls return -EBADF for a closed queue.
  */
 void remote_queue_close(remote_queue_t *q);
@@ -112,11 +113,20 @@ enum remote_op_flag {
  *
  * ALLOC is remote_alloc(), or remote_alloc_at() if address isn't 0. Its result is 1 if the memory
  * lies at another address than the wanted one. One that ends with an error leaves no memory
- * allocated. If it is given up while its message is in flight, the library waits up to half a
- * second for each of the two answers that undoing it takes. After that it ends the handle's session,
- * with which the memory goes; other operations in flight can then end with -ECONNRESET. FREE is
- * remote_free(), and takes its place in the order when it begins. By dev: both end the batch with
+ * allocated, with one exception. If it is given up while its message is in flight, the library
+ * waits up to half a second for each of the two answers that undoing it takes. After that it ends
+ * the handle's session; other operations in flight can then end with -ECONNRESET. With the session
+ * goes memory of which the node doesn't know yet that this client learned of it. If the node does
+ * know and is silent for so long, the memory can stay allocated: remote_list() finds it, and
+ * remote_free_sized() frees it. Small ALLOCs of a batch share pages: one that needs a new page
+ * waits while another one gets one. FREE is
+ * remote_free(), and takes its place in the order when it begins. It gives a page of small
+ * allocations back by a message of its own, for which no RELEASE waits. By dev: both end the batch with
  * -EOPNOTSUPP: the module has no such commands, and remote_alloc() can't be limited in time there.
+ *
+ * A program that frees a lock's memory MUST link FREE behind UNLOCK, or start it later, and MUST NOT
+ * free it while another LOCK is under way there. If an operation between LOCK and UNLOCK of a row
+ * fails, UNLOCK is cancelled, and the lock stays held: the program then starts UNLOCK by itself.
  *
  * LOCK and UNLOCK are remote_lock() and remote_unlock(). The holder is the thread that submits
  * LOCK; it also submits UNLOCK. The lease runs from the end of the LOCK, which a thread that waits
@@ -162,7 +172,8 @@ struct remote_completion {
 /*
  * Starts operations in their order and returns how many were started, the first ones. One that
  * isn't valid, or for which the queue has no room, ends the batch. If it is the first, the call
- * returns its error: -EINVAL; -EAGAIN: take completions first; -ENOMEM. Operations that are linked
+ * returns its error: -EINVAL; -EAGAIN: take completions first; -ENOMEM; -EOPNOTSUPP: by dev:, ALLOC
+ * and FREE. Operations that are linked
  * start all or none; the last operation of a batch has no LINK (-EINVAL). All operations of a batch
  * have the same size. A batch costs less than its operations one by one. Adjacent READs of at most
  * 1 KiB with equal timeouts share messages.
