@@ -39,7 +39,10 @@ int remote_lock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
  */
 int remote_lock(remote_t *r, raddr_t lock);
 
-/* Starts the lease anew, at some time between call and return. -EPERM: the calling thread doesn't hold the lock, or no longer. */
+/*
+ * Starts the lease anew, at some time between call and return. -EPERM: the calling thread doesn't
+ * hold the lock, or no longer.
+ */
 int remote_lock_extend(remote_t *r, raddr_t lock);
 
 /*

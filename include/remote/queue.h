@@ -53,7 +53,8 @@ int remote_queue_open(remote_queue_t **q, remote_t *r, const struct remote_queue
 /*
  * Cancels the operations in flight and frees the queue; completions that nobody took are lost.
  * Memory that an ALLOC among them got stays allocated, and a lock that a LOCK among them got is
- * held until its lease is over. The caller MAY reuse the operations' buffers. Closing NULL or a closed queue has no effect; other
+ * held until its lease is over. The caller MAY reuse the operations' buffers.
+ * Closing NULL or a closed queue has no effect; other
  * calls return -EBADF for a closed queue.
  */
 void remote_queue_close(remote_queue_t *q);
@@ -121,7 +122,8 @@ enum remote_op_flag {
  * remote_free_sized() frees it. Small ALLOCs of a batch share pages: one that needs a new page
  * waits while another one gets one. FREE is
  * remote_free(), and takes its place in the order when it begins. It gives a page of small
- * allocations back by a message of its own, for which no RELEASE waits. By dev: both end the batch with
+ * allocations back by a message of its own, for which no RELEASE waits.
+ * By dev: both end the batch with
  * -EOPNOTSUPP: the module has no such commands, and remote_alloc() can't be limited in time there.
  *
  * A program that frees a lock's memory MUST link FREE behind UNLOCK, or start it later, and MUST NOT
@@ -132,7 +134,8 @@ enum remote_op_flag {
  * LOCK; it also submits UNLOCK. The lease runs from the end of the LOCK, which a thread that waits
  * in the handle learns, and not from when its completion is taken. A LOCK whose handle is looked at
  * less often than each quarter of the lease doesn't end. -EDEADLK: the thread holds the lock, or
- * another of its LOCKs is under way. No RELEASE, FENCE or UNLOCK waits for a LOCK. Operations linked behind a LOCK have
+ * another of its LOCKs is under way.
+ * No RELEASE, FENCE or UNLOCK waits for a LOCK. Operations linked behind a LOCK have
  * their places in the order from when the lock is held. A LOCK that ends with -ETIMEDOUT or
  * -ECANCELED leaves its place in the queue to the handle's next one, as remote_lock() does. So that
  * the place isn't lost, the library waits up to half a second for the answer if it is just being
