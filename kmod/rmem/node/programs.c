@@ -6,9 +6,9 @@
 #include <linux/export.h>
 #include <linux/list.h>
 #include <linux/module.h>
-#include <linux/netlink.h>
 #include <linux/slab.h>
 
+#include "compat/compat.h"
 #include "rmem/node/calls.h"
 #include "rmem/node/programs.h"
 #include "rmem/node/types.h"
