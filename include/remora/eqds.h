@@ -59,9 +59,10 @@
  * Translated addresses (extended). A sender without a cookie SHOULD send an RTS from port EQDS_PORT
  * now and then, with EQDS_CLAIM in attempt, and in cookie SipHash-2-4 by a key of zeros of eight zero
  * bytes and its source address (IPv4 as mapped address), or 1 in place of 0.
- * Where the packet comes from another address than it claims, the PAUSE goes from EQDS_PORT to the
- * port that the packet came from, with EQDS_MARK_TRANSLATED. It tells the cookie only if that port
- * is EQDS_PORT. If it tells none, the sender MUST NOT go on: no answer can reach it.
+ * Where the packet comes from another address than it claims, the receiver also sends a PAUSE without
+ * a cookie, with EQDS_MARK_TRANSLATED, from EQDS_PORT to the port that the packet came from. It tells
+ * the cookie as ever, and only if that port is EQDS_PORT. A sender that got the mark and no other
+ * answer for a second SHOULD NOT go on: none can reach it. Senders with a key make no claim.
  *
  * Packets given up (extended). A sender MAY give up a packet that does not arrive. It then counts
  * its number as acknowledged, so that unacked tells the receiver not to wait for it. It MUST tell

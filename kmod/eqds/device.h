@@ -322,7 +322,8 @@ void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds
 void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
 void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
 		    const struct eqds_head *head, struct eqds_work *work);
-void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to, struct eqds_head *head,
+void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to,
+			  const struct eqds_head *head,
 			  struct eqds_work *work);
 
 /* recv.c: the receiving edge. */

@@ -170,8 +170,6 @@ static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr 
 	}
 	eqds_sender_receive(&tx->core, now_ns, head, &out);
 	eqds_xmit_settle(ed, tx, &out, work);
-	if (out.verdict == EQDS_TRANSLATED)
-		eqds_tunnel_tx_translated(ed, tx, work);
 }
 
 /* The tunnel of a data packet. NULL: it has none and gets none; the peer is told why. */
@@ -209,9 +207,10 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb
 	if (head->claims && head->cookie != eqds_cookie_claim(peer, sizeof(*peer))) {
 		ed->stats.rx_translated++;
 		eqds_xmit_translated(ed, cb, &out.head, work);
-	} else if (out.send) {
-		eqds_xmit_head(ed, peer, &cb->local, &out.head, work);
+		out.send = cb->sport == htons(EQDS_PORT);
 	}
+	if (out.send)
+		eqds_xmit_head(ed, peer, &cb->local, &out.head, work);
 	return NULL;
 }
 

@@ -99,8 +99,7 @@ TRACE_EVENT(eqds_outcome,
 				   { EQDS_WRONG_EPOCH, "wrong-epoch" },
 				   { EQDS_BAD_ACK, "bad-ack" }, { EQDS_BAD_PULL, "bad-pull" },
 				   { EQDS_BAD_NACK, "bad-nack" }, { EQDS_RESTARTED, "restarted" },
-				   { EQDS_CLOSED, "closed" }, { EQDS_NO_TUNNEL, "no-tunnel" },
-				   { EQDS_TRANSLATED, "translated" }))
+				   { EQDS_CLOSED, "closed" }, { EQDS_NO_TUNNEL, "no-tunnel" }))
 );
 
 TRACE_EVENT(eqds_turn,

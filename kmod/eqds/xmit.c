@@ -86,18 +86,18 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 }
 
 /*
- * The answer to a SYN that came by a translator of addresses, which lets it back to the port that
- * the SYN came from. That port proves the address only if it is the tunnels'.
+ * To a SYN that came by a translator of addresses, which lets this back to whoever sent the SYN. So
+ * it tells no cookie, which would make a program behind the translator speak for its address.
  */
-void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to, struct eqds_head *head,
-			  struct eqds_work *work)
+void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to,
+			  const struct eqds_head *head, struct eqds_work *work)
 {
+	struct eqds_head told = *head;
 	struct eqds_cb *cb;
 
-	head->marks |= EQDS_MARK_TRANSLATED;
-	if (to->sport != htons(EQDS_PORT))
-		head->cookie = 0;
-	cb = xmit_head(ed, &to->peer, &to->local, head, work);
+	told.marks |= EQDS_MARK_TRANSLATED;
+	told.cookie = 0;
+	cb = xmit_head(ed, &to->peer, &to->local, &told, work);
 	if (!cb)
 		return;
 	cb->sport = htons(EQDS_PORT);

@@ -356,7 +356,7 @@ def _translated(left, right, sport=None, drops=None):
 
 
 def test_translated_addresses(lab):
-    """Where NAT keeps a host's port, the tunnel opens. Where it does not, or keeps the answers, the sender learns it at once."""
+    """Where NAT keeps a host's port, the tunnel opens. Where it does not, or keeps the answers, the sender learns it."""
     machine = lab["compute"]
 
     def refused(left, right):

@@ -92,7 +92,6 @@ enum eqds_verdict {
 	EQDS_RESTARTED,	 /* the tunnel begins a new epoch */
 	EQDS_CLOSED,	 /* the tunnel holds nothing any more: the caller may free its state */
 	EQDS_NO_TUNNEL,	 /* no state for it */
-	EQDS_TRANSLATED, /* PAUSE: a translator of addresses keeps answers from this sender */
 	EQDS_VERDICTS
 };
 

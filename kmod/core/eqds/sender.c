@@ -409,6 +409,7 @@ static void sender_open_again(struct eqds_sender *s, u64 now_ns, u32 after_epoch
 			      struct eqds_out *out)
 {
 	out->verdict = EQDS_RESTARTED;
+	s->translated = false;
 	sender_open(s, now_ns, eqds_add(after_epoch, 1, s->config->profile->epoch_bits));
 	sender_count_timeout(s, now_ns);
 	if (s->queue.count)
@@ -511,8 +512,6 @@ static bool sender_synchronise(struct eqds_sender *s, u64 now_ns, const struct e
 		if (other)
 			return true;
 		s->translated |= !!(head->marks & EQDS_MARK_TRANSLATED);
-		if (!head->cookie && s->translated)
-			out->verdict = EQDS_TRANSLATED;
 		if (!head->cookie || head->cookie == s->cookie)
 			return true;
 		s->cookie = head->cookie;
