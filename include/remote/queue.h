@@ -126,7 +126,7 @@ enum remote_op_flag {
  * By dev: both end the batch with
  * -EOPNOTSUPP: the module has no such commands, and remote_alloc() can't be limited in time there.
  *
- * A program that frees a lock's memory MUST link FREE behind UNLOCK, or start it later, and MUST NOT
+ * A program that frees a lock's memory MUST link FREE behind UNLOCK, or start it later. It MUST NOT
  * free it while another LOCK is under way there. If an operation between LOCK and UNLOCK of a row
  * fails, UNLOCK is cancelled, and the lock stays held: the program then starts UNLOCK by itself.
  *
