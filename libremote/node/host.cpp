@@ -184,7 +184,7 @@ bool Host::keep_space(std::uint32_t id, const std::uint8_t* key, std::uint64_t q
     if (!space)
         return false;
     if (rmem_space_is_revoked(space))
-        return true; // its key opens nothing any more, whatever the options say
+        return true; // the key of the options opens nothing, as before
     base_siphash_key its;
     base_siphash_key_load(&its, key);
     if (its.k[0] != space->key.k[0] || its.k[1] != space->key.k[1] ||
@@ -223,8 +223,7 @@ rmem_space_error Host::del_space(std::uint32_t id, bool force, const Between& be
                                  const std::function<void()>& grace) {
     std::lock_guard one_call(call_lock_);
     rmem_node_call call;
-    if ((force || rmem_node_space_is_view(core_, id)) &&
-        rmem_node_call_clear(core_, &call, id))
+    if ((force || rmem_node_space_is_view(core_, id)) && rmem_node_call_clear(core_, &call, id))
         run(call, between);
     rmem_space_error error;
     {

@@ -19,7 +19,7 @@ struct Options {
     std::string memory_file; // empty: none
     std::uint32_t memory_file_space = 0;
     std::uint64_t memory_file_bytes = 0; // of a new one; 0: it is there
-    std::string store; // of --store; empty: none
+    std::string store;                   // of --store; empty: none
     std::vector<std::unique_ptr<TransportKind>> transports =
         transport_kinds(); // which know their options
     bool lock = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The kernel's memory node around the core of core/rmem/node/node.h: what its files share, and which
- * there are.
+ * The kernel's memory node around the core of core/rmem/node/node.h: the types that its files
+ * share, and a list of them.
  *
  *   main.c     module: life
  *   host.c     start, stop
