@@ -57,12 +57,13 @@
  * proves that the peer is whoever has that port.
  *
  * Translated addresses (extended). A sender without a cookie SHOULD send an RTS from port EQDS_PORT
- * now and then, with EQDS_CLAIM in attempt, and in cookie SipHash-2-4 by a key of zeros of eight zero
- * bytes and its source address (IPv4 as mapped address), or 1 in place of 0.
- * Where the packet comes from another address than it claims, the receiver also sends a PAUSE without
- * a cookie, with EQDS_MARK_TRANSLATED, from EQDS_PORT to the port that the packet came from. It tells
- * the cookie as ever, and only if that port is EQDS_PORT. A sender that got the mark and no other
- * answer for a second SHOULD NOT go on: none can reach it. Senders with a key make no claim.
+ * now and then, with EQDS_CLAIM in attempt, and in cookie SipHash-2-4 by a key of zeros of eight
+ * zero bytes and its source address (IPv4 as mapped address), or 1 in place of 0.
+ * Where the packet comes from another address than it claims, the receiver also sends a PAUSE
+ * without a cookie, with EQDS_MARK_TRANSLATED, from EQDS_PORT to the port that the packet came
+ * from. It tells the cookie as ever, and only if that port is EQDS_PORT. A sender that got the
+ * mark and no other answer for a second SHOULD NOT go on: none can reach it. Senders with a key
+ * make no claim.
  *
  * Packets given up (extended). A sender MAY give up a packet that does not arrive. It then counts
  * its number as acknowledged, so that unacked tells the receiver not to wait for it. It MUST tell
@@ -72,10 +73,10 @@
  * with EQDS_MARK_NO_ROOM. The packet got through, so a sender MUST NOT take that for a reason to
  * give it up. Ends that don't know the mark take the packet for a trimmed one.
  *
- * Congestion (extended). A receiver that lowers its pulls for any packets that arrive with congestion
- * experienced sets EQDS_MARK_ECN in its control packets. The sender of such a tunnel SHOULD send
- * all data packets as ECN-capable. Where the payload is not, the receiver MUST
- * NOT drop it for the mark. Without EQDS_MARK_ECN a packet's outer ECN field is the inner one.
+ * Congestion (extended). A receiver that lowers its pulls for any packets that arrive with
+ * congestion experienced sets EQDS_MARK_ECN in its control packets. The sender of such a tunnel
+ * SHOULD send all data packets as ECN-capable. Where the payload is not, the receiver MUST NOT drop
+ * it for the mark. Without EQDS_MARK_ECN a packet's outer ECN field is the inner one.
  *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
  * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind

@@ -31,7 +31,8 @@
 static bool icmp_is_under_way(const struct eqds_sender *s, const struct eqds_head *head)
 {
 	return s->state != EQDS_SENDER_CLOSED && head->epoch == s->epoch &&
-	       (head->claims ? 0 : head->cookie) == s->cookie && head->seq - s->una <= s->next - s->una;
+	       (head->claims ? 0 : head->cookie) == s->cookie &&
+	       head->seq - s->una <= s->next - s->una;
 }
 
 /* The tunnel that sent the quoted packet; NULL: none. */

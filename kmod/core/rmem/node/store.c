@@ -64,7 +64,7 @@ static u64 store_layout(void)
 	u64 hash = 0;
 	u32 n;
 
-	for (n = 0; n < sizeof(parts) / sizeof(parts[0]); n++)
+	for (n = 0; n < sizeof(parts) / sizeof(*parts); n++)
 		hash = base_mix64(hash ^ parts[n]);
 	return hash;
 }
@@ -283,8 +283,7 @@ const char *rmem_store_take(struct rmem_store *store, const struct rmem_node_con
 	if (store->layout != store_layout())
 		return "another version of the daemon made it, which lays it out otherwise";
 	if (!store_same_config(&node->config, config))
-		return "it was made with other sizes: --memory, --page, --pool, --spaces, "
-		       "--sessions or --regions";
+		return "it was made with other sizes: --memory, --page, --pool or of its tables";
 	if (store->lapsed)
 		return "an offload was loaded, whose calls it can't hold";
 	if (!store_undo_is_sound(store, config))

@@ -20,8 +20,8 @@
  *      page table        primary: an entry is valid by its key, stored last
  *      loads, chains, free lists, sums, the pool    derived: built anew
  *
- * A page without an entry is zeroed before it is lent again, unless none was ever lent. Locks, calls
- * that wait, and requests of the slow path under way aren't kept: clients send those again.
+ * A page without an entry is zeroed before it is lent again, unless none was ever lent. Locks,
+ * calls that wait, and requests of the slow path under way aren't kept: clients send those again.
  *
  * Calls of offloads aren't covered. The caller says rmem_store_lapse() before it loads one: from
  * then on the state ends with the process. For the same reason there are no persistent pages.
@@ -41,7 +41,7 @@ enum rmem_work_kind {
 	RMEM_WORK_ALLOC, /* no region unless id is marked */
 	RMEM_WORK_FREE,	 /* region is gone, then id is marked */
 	RMEM_WORK_END,	 /* session has ended: its regions of ids from `id` up go */
-	RMEM_WORK_SPACE, /* the space `id` is being added, and isn't there unless that is complete */
+	RMEM_WORK_SPACE, /* the space `id` is being added; unless it is complete, it goes */
 };
 
 /* The call under way that makes, frees or adds. Call lock. */
@@ -55,8 +55,10 @@ struct rmem_work {
 enum rmem_redo_stage {
 	RMEM_REDO_NONE,
 	RMEM_REDO_REQUEST, /* execute it (again) */
-	/* The data of a PUT is in place, and found is the integer's value before. If it is still the
-	 * integer's, the operation is to be executed; else it was. Nothing else changes it. */
+	/*
+	 * The data of a PUT is in place, and found is the integer's value before. If it is still
+	 * the integer's, the operation is to be executed; else it was. Nothing else changes it.
+	 */
 	RMEM_REDO_INTEGER,
 };
 
@@ -86,9 +88,9 @@ size_t rmem_store_bytes(const struct rmem_node_config *config);
 void rmem_store_init(struct rmem_store *store, const struct rmem_node_config *config);
 
 /*
- * Goes on with the state that an ended process left there. NULL: done, once the caller has filled the pool
- * and called rmem_store_redo(), both before any request. Else why not, as one line; the caller
- * begins anew then. config: as it was then, but for boot and seed, which the store has.
+ * Goes on with the state that an ended process left there. NULL: done, once the caller has filled
+ * the pool and called rmem_store_redo(), both before any request. Else why not, as one line; the
+ * caller begins anew then. config: as it was then, but for boot and seed, which the store has.
  */
 const char *rmem_store_take(struct rmem_store *store, const struct rmem_node_config *config,
 			    u64 now_ns);
