@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -62,6 +63,10 @@ class Node:
         os.kill(self.process.pid, signal.SIGCONT)
 
 
+class Interrupt(BaseException):
+    """Raised by a signal, as KeyboardInterrupt is by Ctrl-C."""
+
+
 class Served(unittest.TestCase):
     """Tests with a node that the tests of a class share, and a handle for each."""
 
@@ -84,6 +89,31 @@ class Served(unittest.TestCase):
 
     def tearDown(self):
         self.node.go()  # before cleanups, which need it
+
+    def interrupted(self, native, call, then=lambda: None):
+        """Runs call in this thread, which has to be the main one. A signal comes while it is in a call of the library; then
+        `then` runs in another thread. True if the signal's exception ended call."""
+        def handler(*_):
+            raise Interrupt
+
+        def interrupt():
+            while not native._calls:
+                pass
+            os.kill(os.getpid(), signal.SIGUSR1)
+            then()
+
+        before = signal.signal(signal.SIGUSR1, handler)
+        other = threading.Thread(target=interrupt)
+        other.start()
+        try:
+            call()
+            other.join()
+        except Interrupt:
+            return True
+        finally:
+            other.join()
+            signal.signal(signal.SIGUSR1, before)
+        return False
 
     def fails(self, error, call, *words, **named):
         """call raises a remora.Error of that errno, which says something."""

@@ -159,6 +159,101 @@ class Queues(Served):
         self.fails(errno.ECANCELED, ends[0][0].result)
 
 
+    def test_a_wait_that_a_signal_ended_loses_no_operation(self):
+        with self.handle.queue() as operations:
+            self.node.pause()
+            ops = [queue.read(self.region, bytearray(1)) for _ in range(3)]
+            operations.submit(ops)
+            self.assertTrue(self.interrupted(operations._native, lambda: operations.wait(3), self.node.go))
+            self.assertEqual(len(operations), 3)
+            ended = operations.wait(1, most=1) + operations.wait(2)
+            self.assertCountEqual(ended, ops)
+            for op in ops:
+                op.result()
+            self.assertEqual((len(operations), operations.wait()), (0, []))
+
+    def test_close_waits_until_a_wait_has_ended_its_operations(self):
+        operations = self.handle.queue()
+        ops = [queue.read(self.region, bytearray(1)) for _ in range(2)]
+        closer, end = threading.Thread(target=operations.close), ops[0]._end
+
+        def close_then_end(code):
+            ops[0]._end = end
+            closer.start()
+            while not operations._native.closed:
+                pass
+            closer.join(0.1)
+            end(code)
+
+        ops[0]._end = close_then_end
+        operations.submit(ops)
+        self.assertEqual(operations.wait(2), ops)
+        closer.join()
+        for op in ops:
+            op.result()
+
+    def test_an_operation_that_is_no_struct_fails_its_batch(self):
+        with self.handle.queue() as operations:
+            ops = [queue.write(self.region, b"good"), queue.write(-8, b"bad")]
+            self.assertRaises(OverflowError, operations.submit, ops)
+            self.assertEqual(len(operations), 0)
+            self.assertEqual(operations.submit(ops[:1]), 1)
+            self.assertEqual(operations.wait(), ops[:1])
+            ops[0].result()
+
+    def test_an_operation_is_submitted_once(self):
+        with self.handle.queue() as operations:
+            op = queue.read(self.region, bytearray(1))
+            self.assertRaises(ValueError, operations.submit, [op, op])
+            operations.submit([op])
+            self.assertRaises(ValueError, operations.submit, [op])
+            operations.wait()
+            self.assertRaises(ValueError, operations.submit, [op])
+
+    def test_the_handle_closes_after_the_calls_of_its_queues(self):
+        handle = self.open()
+        operations, calls, end = handle.queue(), [], handle._native._end
+
+        def count_then_end(pointer):
+            calls.append(operations._native._calls)
+            end(pointer)
+
+        handle._native._end = count_then_end
+        closers = [threading.Thread(target=each.close) for each in (operations, handle)]
+        with operations._native:
+            closers[0].start()
+            while not operations._native.closed:
+                pass
+            closers[1].start()
+            while not handle.closed:
+                pass
+            closers[1].join(0.1)
+        for each in closers:
+            each.join()
+        self.assertEqual(calls, [0])
+
+
+class Interrupted(Served):
+    def test_a_submission_that_a_signal_ended_keeps_its_buffers(self):
+        handle = remora.open("embedded:size=256M")
+        self.addCleanup(handle.close)
+        region, data = handle.alloc(64 << 20), bytearray(64 << 20)
+        with handle.queue() as operations:
+            for _ in range(50):
+                op = queue.write(region, data)
+                if not self.interrupted(operations._native, lambda op=op: operations.submit([op])):
+                    continue
+                # Unless the signal came before the library's call.
+                started = len(operations)
+                if started:
+                    self.assertRaises(BufferError, data.clear)
+                self.assertEqual(operations.wait(), [op][:started])
+                if started:
+                    op.result()
+                    return
+        self.fail("no signal came during the library's call")
+
+
 class Awaited(Served):
     def setUp(self):
         super().setUp()
@@ -203,6 +298,51 @@ class Awaited(Served):
                                         operations.read(self.region.address, 1), return_exceptions=True)
         results = self.run_in_loop(work)
         self.assertEqual((results[0], results[1].errno, results[2]), (0, errno.EINVAL, b"\0"))
+
+    def test_an_operation_that_is_no_struct_fails_alone(self):
+        async def work(operations):
+            used = queue.write(self.region, b"x")
+            await operations.run(used)
+            results = await asyncio.gather(operations.add(self.region.at(8), 1), operations.write(-8, b"x"), operations.run(used),
+                                           operations.write("8", b"x"), operations.read(self.region.address, 1), return_exceptions=True)
+            self.assertEqual(await operations.read(self.region.address, 1), b"x")
+            return results
+        results = self.run_in_loop(work)
+        self.assertEqual((results[0], results[4]), (0, b"x"))
+        self.assertEqual([*map(type, results[1:4])], [OverflowError, ValueError, TypeError])
+
+    def test_one_operation_in_two_tasks_is_refused(self):
+        async def work(operations):
+            op = queue.write(self.region, b"x")
+            return await asyncio.gather(operations.run(op), operations.run(op), return_exceptions=True)
+        results = self.run_in_loop(work, depth=1)
+        self.assertEqual((results[0], type(results[1])), (None, ValueError))
+
+    def test_a_task_that_never_had_room_gives_its_buffer_back(self):
+        async def work(operations):
+            buffer = bytearray(100)
+            self.node.pause()
+            first = asyncio.ensure_future(operations.read(self.region.address, 1))
+            second = asyncio.ensure_future(operations.readinto(self.region.address, buffer))
+            await asyncio.sleep(0)
+            self.assertRaises(BufferError, buffer.clear)
+            second.cancel()
+            try:
+                await second
+                self.fail("the task wasn't cancelled")
+            except asyncio.CancelledError:
+                buffer.clear()  # though the exception's traceback holds the operation
+            self.node.go()
+            await first
+            operations.close()
+            buffer.extend(b"x")
+            try:
+                await operations.readinto(self.region.address, buffer)
+                self.fail("the queue is closed")
+            except remora.Error as error:
+                self.assertEqual(error.errno, errno.EBADF)
+                buffer.clear()
+        self.run_in_loop(work, depth=1)
 
     def test_a_cancelled_task_gives_its_buffer_back(self):
         async def work(operations):

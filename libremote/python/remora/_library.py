@@ -5,6 +5,7 @@ cffi's ABI mode: nothing is compiled, so one copy of this package serves every i
 virtual environments that Debian didn't build. selftests/front has a C compiler compare DECLARATIONS with the headers.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -233,6 +234,12 @@ def microseconds(seconds: Optional[float], none: int) -> int:
     return min(round(seconds * 1e6), UINT64_MAX - 1)
 
 
+def call_kept(results: List[int], function: Any, *words: Any) -> None:
+    """Calls the library and appends the result to a list of the caller. It is there even if a signal handler raises when
+    the call returns: map() and extend() run no Python code between the call and the append."""
+    results.extend(map(function, *([word] for word in words)))
+
+
 # ---- buffers ----
 
 
@@ -308,21 +315,29 @@ class Native:
     """A pointer of the library and the calls that use it.
 
     A closed one raises EBADF. The library forbids to close one that a call is using, so close() waits for the calls of
-    other threads.
+    other threads. A call of a queue, and its close(), is also one of its handle: `parent`.
     """
 
-    def __init__(self, pointer: Any, end: Callable[[Any], None]) -> None:
-        self._pointer, self._end = pointer, end
+    def __init__(self, pointer: Any, end: Callable[[Any], None], parent: Optional["Native"] = None) -> None:
+        self._pointer, self._end, self._parent = pointer, end, parent
+        self._process = os.getpid()
         self._calls = 0
         self._closing = False
         # Reentrant, for a signal handler can run in the middle of a method.
         self._idle = threading.Condition(threading.RLock())
 
     def __enter__(self) -> Any:
-        with self._idle:
-            if self._closing:
-                raise error_of(-errno.EBADF)
-            self._calls += 1
+        if self._parent:
+            self._parent.__enter__()
+        try:
+            with self._idle:
+                if self._closing:
+                    raise error_of(-errno.EBADF)
+                self._calls += 1
+        except BaseException:
+            if self._parent:
+                self._parent.__exit__()
+            raise
         return self._pointer
 
     def __exit__(self, *_: object) -> None:
@@ -330,6 +345,8 @@ class Native:
             self._calls -= 1
             if self._closing and not self._calls:
                 self._idle.notify_all()
+        if self._parent:
+            self._parent.__exit__()
 
     @property
     def closed(self) -> bool:
@@ -339,6 +356,23 @@ class Native:
         """True: it was open and is closed. hurry: ends the operations that calls of other threads wait for. at_exit: the
         interpreter ends or the object is dropped. Then nothing waits: a call that is still under way, which only a daemon
         thread's can be, keeps the object open."""
+        if os.getpid() != self._process:
+            return self._close_in_child()
+        with contextlib.ExitStack() as held:
+            if self._parent and not self._parent.closed:
+                with contextlib.suppress(Error):  # closed just now; the library permits to close a queue after its handle
+                    held.enter_context(self._parent)
+            return self._close(hurry, at_exit)
+
+    def _close_in_child(self) -> bool:
+        """Calls that were under way at fork() are of threads that this process doesn't have. One might hold the lock."""
+        if self._closing:
+            return False
+        self._closing = True
+        self._end(self._pointer)
+        return True
+
+    def _close(self, hurry: Optional[Callable[[Any], None]], at_exit: bool) -> bool:
         with self._idle:
             if self._closing:
                 return False

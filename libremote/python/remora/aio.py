@@ -4,7 +4,7 @@
 import asyncio
 import errno
 from collections import deque
-from typing import Any, Deque, Dict, Iterable, Optional, Tuple, Union
+from typing import Any, Deque, Dict, Iterable, Optional, Set, Tuple, Union
 
 from . import queue as ops
 from ._library import Buffer, Error, error_of
@@ -30,6 +30,7 @@ class AsyncQueue:
         self._queue = ops.Queue(handle, depth)
         self._batch: Deque[ops.Op] = deque()  # not submitted yet
         self._futures: Dict[ops.Op, "asyncio.Future[Any]"] = {}
+        self._running: Set[ops.Op] = set()  # in run(), also those that wait for room
         self._room = asyncio.Semaphore(depth)
         self._timer: Optional[asyncio.TimerHandle] = None
         self._soon: Optional[asyncio.Handle] = None
@@ -73,19 +74,30 @@ class AsyncQueue:
         """Awaits an operation of remora.queue. Linked ones need Queue, for each here has a turn of its own."""
         if op._fields.get("flags", 0) & ops.LINK:
             raise ValueError("an operation is awaited by itself: submit linked ones to a Queue")
-        async with self._room:
-            if self._queue._native.closed:
-                raise error_of(-errno.EBADF)
-            future = self._futures[op] = self._loop.create_future()
-            self._batch.append(op)
-            if not self._soon:
-                self._soon = self._loop.call_soon(self._turn)
-            try:
-                await future
-            except asyncio.CancelledError:
-                self._give_up(op)
-                raise
-            return op.result()
+        if op._token or op.done or op in self._running:
+            raise ValueError("the operation was submitted before: make another one")
+        self._running.add(op)
+        try:
+            async with self._room:
+                return await self._run(op)
+        finally:
+            self._running.discard(op)
+            if not op._token and not op.done:
+                op._end(-errno.ECANCELED)  # it was never submitted
+
+    async def _run(self, op: ops.Op) -> Any:
+        if self._queue._native.closed:
+            raise error_of(-errno.EBADF)
+        future = self._futures[op] = self._loop.create_future()
+        self._batch.append(op)
+        if not self._soon:
+            self._soon = self._loop.call_soon(self._turn)
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._give_up(op)
+            raise
+        return op.result()
 
     async def read(self, at: At, bytes: int) -> bytes:
         """Reads into a new bytes object, which costs a copy; readinto() has none."""
@@ -167,14 +179,18 @@ class AsyncQueue:
         self._timer = None if due is None else self._loop.call_later(due, self._turn)
 
     def _submit(self) -> None:
+        alone = False
         while self._batch:
-            listed = list(self._batch)
+            listed = [self._batch[0]] if alone else list(self._batch)
             try:
                 started = self._queue.submit(listed)
-            except Error as error:
+            except Exception as error:
+                if not isinstance(error, Error) and len(listed) > 1:
+                    alone = True  # one of them doesn't fit struct remote_op, not necessarily the first
+                    continue
                 # The first isn't valid; there is room for it, as _room is the queue's depth.
                 self._batch.popleft()
-                listed[0]._end(-(error.errno or errno.EIO))
+                listed[0]._end(-(error.errno or errno.EIO) if isinstance(error, Error) else -errno.EINVAL)
                 self._end(listed[0], error)
                 continue
             for _ in range(started):
@@ -185,7 +201,7 @@ class AsyncQueue:
             for op in taken:
                 self._end(op)
 
-    def _end(self, op: ops.Op, error: Optional[Error] = None) -> None:
+    def _end(self, op: ops.Op, error: Optional[Exception] = None) -> None:
         future = self._futures.pop(op, None)
         if not future or future.done():
             return  # its task was cancelled

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
-from ._library import (UINT64_MAX, Buffer, Error, Native, Pieces, c_name, check, error_of, export, ffi, halves, lib, microseconds,
+from ._library import (UINT64_MAX, Buffer, Error, Native, Pieces, c_name, call_kept, check, error_of, export, ffi, halves, lib, microseconds,
                        pieces_of, unexport)
 from .handle import Change, Handle, Region, Signal, Swapped, failed_function, function_of, place
 
@@ -182,10 +182,12 @@ class Queue:
         with handle._native as r:
             check(lib.remote_queue_open(pointer, r, options))
         self.handle, self.depth = handle, depth
-        self._native = Native(pointer[0], lib.remote_queue_close)
+        self._native = Native(pointer[0], lib.remote_queue_close, handle._native)
         self._tokens = itertools.count(1)
         # Keeps operations, and so their buffers, while the library can use them.
         self._under_way: Dict[int, Op] = {}
+        # Those of them that have ended, but an exception kept their wait() from returning them.
+        self._left: Dict[int, Op] = {}
         # Also when the queue is dropped without close(), and before the interpreter ends.
         self._finalizer = weakref.finalize(self, _close, self._native, self._under_way, at_exit=True)
         handle._queues.add(self)
@@ -210,39 +212,56 @@ class Queue:
         listed = list(ops)
         if not listed:
             return 0
-        for op in listed:
-            if op._token:
-                raise ValueError("the operation was submitted before: make another one")
+        if any(op._token or op.done for op in listed) or len({*listed}) < len(listed):
+            raise ValueError("an operation was submitted before: make another one")
         native = ffi.new("struct remote_op[]", len(listed))
-        for slot, op in zip(native, listed):
-            op._token = next(self._tokens)
-            for name, value in op._fields.items():
-                setattr(slot, name, value)
-            slot.user_data = op._token
-            self._under_way[op._token] = op  # before an end of it can come
-        started = -1
+        results: List[int] = []
         try:
+            for slot, op in zip(native, listed):
+                op._token = next(self._tokens)
+                for name, value in op._fields.items():
+                    setattr(slot, name, value)
+                slot.user_data = op._token
+                self._under_way[op._token] = op  # before an end of it can come
             with self._native as q:
-                started = lib.remote_queue_submit(q, native, len(listed))
-            return check(started)
+                call_kept(results, lib.remote_queue_submit, q, native, len(listed))
+            return check(results[0])
         finally:
-            for op in listed[max(started, 0):]:
+            for op in listed[max(results[0], 0) if results else 0:]:
                 self._under_way.pop(op._token, None)
                 op._token = 0
 
     def wait(self, at_least: int = 1, *, timeout: Optional[float] = None, most: Optional[int] = None) -> List[Op]:
         """Takes up to `most` operations that have ended, in that order. Waits until there are at_least, or none is in
-        flight any more, for `timeout` seconds. at_least 0 doesn't wait."""
+        flight any more, for `timeout` seconds. at_least 0 doesn't wait. After an exception, such as Ctrl-C's, the next
+        wait() returns what this one took."""
         room = max(at_least, TAKEN_AT_ONCE) if most is None else most
-        ended = ffi.new("struct remote_completion[]", max(room, 1))
-        with self._native as q:
-            count = check(lib.remote_queue_wait(q, ended, room, min(at_least, room), microseconds(timeout, none=UINT64_MAX)))
-        taken = []
-        for each in ended[0:count]:
-            op = self._under_way.pop(each.user_data)
-            op._end(each.result)
-            taken.append(op)
-        return taken
+        completions = ffi.new("struct remote_completion[]", max(room, 1))
+        with self._native as q:  # to the end: close() ends operations, too
+            ended = list(self._left.values())[:room]
+            try:
+                check(lib.remote_queue_wait(q, completions, room - len(ended), max(min(at_least, room) - len(ended), 0),
+                                            microseconds(timeout, none=UINT64_MAX)))
+                ended += self._ended(completions)
+                taken = [op for op in ended if self._under_way.pop(op._token, None)]
+            except BaseException:
+                self._left.update((op._token, op) for op in self._ended(completions))
+                raise
+            for op in ended:
+                self._left.pop(op._token, None)
+            return taken
+
+    def _ended(self, completions: Any) -> List[Op]:
+        """Ends the operations of an array of completions. Token 0: no completion from here on."""
+        ended = []
+        for each in completions:
+            if not each.user_data:
+                break
+            op = self._under_way.get(each.user_data)
+            if op:
+                op._end(each.result)
+                ended.append(op)
+        return ended
 
     def cancel(self, op: Op) -> bool:
         """Cancels an operation in flight. wait() still returns it. False: it had ended."""
@@ -272,5 +291,6 @@ def _close(native: Native, under_way: Dict[int, Op], *, at_exit: bool = False) -
 
     if native.close(hurry=cancel_all, at_exit=at_exit):
         for op in list(under_way.values()):
-            op._end(-errno.ECANCELED)
+            if not op.done:
+                op._end(-errno.ECANCELED)
         under_way.clear()
