@@ -6,6 +6,8 @@ import errno
 import os
 import pathlib
 import re
+import select
+import signal
 import struct
 import subprocess
 import sys
@@ -238,6 +240,31 @@ class Integers(Served):
             self.assertIsInstance(self.fails(errno.EPERM, mine.release), PermissionError)
 
 
+    def test_a_lock_that_a_signal_keeps_from_its_block_is_free(self):
+        self.handle.lock(self.region).init(lease=1000)
+        other, mine = self.open(call_timeout=20), self.handle.lock(self.region)
+        held, waited_for = threading.Event(), threading.Event()
+
+        def hold():
+            lock = other.lock(self.region)
+            lock.acquire()
+            held.set()
+            waited_for.wait()
+            lock.release()
+
+        def enter():
+            with mine:
+                self.fail("the signal came late")
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait()
+        self.assertTrue(self.interrupted(self.handle._native, enter, waited_for.set))
+        holder.join()
+        with other.lock(self.region) as lock:
+            self.assertFalse(lock.passed_over)
+
+
 class OverRings:
     """The same by shared memory."""
 
@@ -318,6 +345,32 @@ class Life(Served):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), errno.ECHILD)
         self.handle.info()
 
+    def test_a_child_can_close_what_another_thread_uses(self):
+        handle = self.open()
+        operations = handle.queue()
+        with self.handle.alloc(PAGE) as region:
+            self.node.pause()
+            operations.submit([queue.read(region.address, bytearray(1))])
+            threads = [threading.Thread(target=handle.read, args=[region.address, 1]), threading.Thread(target=operations.wait)]
+            for thread in threads:
+                thread.start()
+            while handle._native._calls < 2 or not operations._native._calls:
+                pass
+            child = os.fork()
+            if not child:
+                handle.close()
+                os._exit(0)
+            process = os.pidfd_open(child)
+            ended = select.select([process], [], [], 60)[0]
+            os.close(process)
+            if not ended:
+                os.kill(child, signal.SIGKILL)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            self.node.go()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(handle.read(region.address, 1), b"\0")
+
     def test_an_interpreter_that_ends_with_open_handles_ends(self):
         program = ("import sys, remora, threading; h = remora.open(sys.argv[1]); r = h.alloc(65536); q = h.queue();"
                    "q.submit([remora.queue.read(r, bytearray(9))]);"
@@ -363,6 +416,23 @@ class Restarts(unittest.TestCase):
                 self.assertEqual(handle.lost(), [(region.address, PAGE)])
                 with handle.alloc(PAGE) as again:
                     self.assertEqual(again.read(4), bytes(4))
+
+
+    def test_losses_are_told_again_when_the_node_was_silent(self):
+        with tempfile.TemporaryDirectory() as folder:
+            node = Node(folder)
+            self.addCleanup(lambda: node.stop())
+            with remora.open(node.target("udp"), timeout=1) as handle:
+                regions = [handle.alloc(PAGE) for _ in range(2)]
+                node.restart()
+                with self.assertRaises(remora.Lost):
+                    regions[0].read(1)
+                node.pause()
+                with self.assertRaises(remora.Error):
+                    handle.lost()
+                node.go()
+                self.assertCountEqual(handle.lost(), [(each.address, PAGE) for each in regions])
+                self.assertEqual(handle.lost(), [])
 
 
 class Functions(Served):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Handles to a remote address space, regions of it, and locks in it."""
 
+import contextlib
 import enum
 import types
 import weakref
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
 
-from ._library import (UINT64_MAX, Buffer, Error, Native, Pieces, c_name, check, error_of, export, ffi, halves, lib,
-                       microseconds, pieces_of, text, unexport)
+from ._library import (UINT64_MAX, Buffer, Error, Native, Pieces, c_name, call_kept, check, error_of, export, ffi, halves,
+                       lib, microseconds, pieces_of, text, unexport)
 
 if TYPE_CHECKING:
     from .aio import AsyncQueue
@@ -157,6 +158,7 @@ class Handle:
         self._native = Native(pointer[0], lib.remote_close)
         self._queues: "weakref.WeakSet[Union[Queue, AsyncQueue]]" = weakref.WeakSet()
         self._registered: Dict[int, Any] = {}
+        self._told: List[Tuple[int, int]] = []  # losses that lost() hasn't returned yet
         self._finalizer = weakref.finalize(self, self._native.close, at_exit=True)
 
     def __enter__(self) -> "Handle":
@@ -206,17 +208,17 @@ class Handle:
 
     def lost(self) -> List[Tuple[int, int]]:
         """After Lost: addresses and sizes of this handle's memory that the node's restart has lost. The handle then goes
-        on with the restarted node."""
+        on with the restarted node. The library tells each loss once: after an exception, call lost() again for all of them."""
         address, size = ffi.new("raddr_t *"), ffi.new("uint64_t *")
-        found: List[Tuple[int, int]] = []
         with self._native as r:
             while True:
                 result = lib.remote_lost(r, address, size)
                 if result < 0:
                     raise error_of(result, text(lib.remote_why()))
                 if not result:
-                    return found
-                found.append((address[0], size[0]))
+                    told, self._told = self._told, []
+                    return told
+                self._told.append((address[0], size[0]))
 
     def publish(self, name: str, at: "Union[int, Region]") -> None:
         """Names an allocation, so that every client of the space finds it by lookup()."""
@@ -485,8 +487,12 @@ class Lock:
 
     def acquire(self) -> bool:
         """Waits until this thread holds the lock. True: the lease of the previous holder had expired."""
+        return self._acquire([])
+
+    def _acquire(self, results: List[int]) -> bool:
         with self.handle._native as r:
-            self.passed_over = bool(check(lib.remote_lock(r, self.address)))
+            call_kept(results, lib.remote_lock, r, self.address)
+        self.passed_over = bool(check(results[0]))
         return self.passed_over
 
     def extend(self) -> None:
@@ -500,7 +506,14 @@ class Lock:
             check(lib.remote_unlock(r, self.address))
 
     def __enter__(self) -> "Lock":
-        self.acquire()
+        results: List[int] = []
+        try:
+            self._acquire(results)
+        except BaseException:
+            if results and results[0] >= 0:  # a signal handler raised, such as Ctrl-C's, but the lock is held
+                with contextlib.suppress(Error):
+                    self.release()
+            raise
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
