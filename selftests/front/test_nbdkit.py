@@ -10,10 +10,12 @@ import subprocess
 import tempfile
 import time
 
-from served import ROOT, Served
+from served import ROOT, Node, Served, new_key
 
 PLUGIN = ROOT / "out/lib/nbdkit/plugins/nbdkit-remora-plugin.so"
 MIB = 1 << 20
+PAGE = 1 << 16
+NAMES_MAX = 128  # of a space
 # Says so on the serial port, writes itself to the disk's next sector by the BIOS, and ends qemu with 1, or 511 if that failed.
 BOOT_SECTOR = """
 	.code16
@@ -44,8 +46,8 @@ text:	.asciz "a guest from remote memory"
 """
 
 
-def run(*words, code=0):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+def run(*words, code=0, cwd=None):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
     if done.returncode != code:
         raise AssertionError(f"{words} ended with {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -57,7 +59,7 @@ class Disk:
     def __init__(self, folder, *words):
         self.socket, self.pid = (pathlib.Path(folder) / name for name in ("nbd", "pid"))
         self.uri = f"nbd+unix:///?socket={self.socket}"
-        run("nbdkit", "-U", self.socket, "-P", self.pid, PLUGIN, *words)
+        run("nbdkit", "-U", self.socket, "-P", self.pid, PLUGIN, *words, cwd=folder)
         while not self.pid.exists() or not self.pid.read_text():  # written behind the fork
             time.sleep(0.01)
         self.process = os.pidfd_open(int(self.pid.read_text()))
@@ -79,6 +81,15 @@ class Disk:
 
 
 class Nbdkit(Served):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.view = pathlib.Path(folder.name) / "view"
+        new_key(cls.view)
+        cls.node = Node(folder.name, "--space", f"2={cls.view},read-only-of=1")
+        cls.addClassCleanup(cls.node.stop)
+
     def setUp(self):
         super().setUp()
         folder = tempfile.TemporaryDirectory()
@@ -182,6 +193,46 @@ class Nbdkit(Served):
                             ([target, "size=1T"], "allocation of the disk")):
             self.assertIn(line, run("nbdkit", PLUGIN, *words, "--run", "true", code=1))
         self.assertEqual([*self.handle.regions()], [])
+
+    def test_relative_paths_of_a_target_serve(self):
+        target = self.node.target(self.transport)
+        for path in (self.node.key, self.node.rings):
+            target = target.replace(str(path), os.path.relpath(path, self.folder))
+        with Disk(self.folder, target, "size=1M") as disk:
+            disk.io("write -P 3 0 1M", "read -P 3 0 1M")
+
+    def test_a_start_that_fails_leaves_no_memory(self):
+        occupied = self.folder / "occupied"
+        occupied.touch()
+        for words in ((), ("-f",)):
+            self.assertIn("occupied", run("nbdkit", *words, "-U", occupied, PLUGIN, self.node.target(self.transport), "size=1M", code=1))
+            self.assertEqual([*self.handle.regions()], [])
+
+    def test_a_command_that_fails_leaves_no_memory(self):
+        run("nbdkit", PLUGIN, self.node.target(self.transport), "size=1M", "--run",
+            "qemu-io -f raw -c 'write -P 9 0 1M' -c 'read -P 9 0 1M' $uri || exit 5; exit 3", code=3)
+        while [*self.handle.regions()]:  # nbdkit's server ends after its command
+            time.sleep(0.01)
+
+    def test_a_disk_that_gets_no_name_leaves_no_memory(self):
+        with self.handle.alloc(PAGE) as region:
+            names = [f"name{i}" for i in range(NAMES_MAX)]
+            for name in names:
+                region.publish(name)
+            said = run("nbdkit", PLUGIN, self.node.target(self.transport), "size=1M", "name=disk", "--run", "true", code=1)
+            self.assertIn("disk: ", said)
+            self.assertEqual([each.address for each in self.handle.regions()], [region.address])
+            for name in names:
+                self.handle.withdraw(name)
+
+    def test_a_disk_in_a_read_only_view_is_read(self):
+        with self.disk("size=1M", "name=disk", "keep=true") as disk:
+            disk.io("write -P 3 0 1M")
+        view = self.node.target(self.transport).replace(str(self.node.key), f"{self.view},space=2")
+        with Disk(self.folder, view, "name=disk", "keep=true") as disk:
+            self.assertTrue(json.loads(run("nbdinfo", "--json", disk.uri))["exports"][0]["is_read_only"])
+            run("qemu-io", "-r", "-f", "raw", "-c", "read -P 3 0 1M", disk.uri)
+        self.handle.lookup("disk").free()
 
     def test_an_embedded_node_serves(self):
         said = run("nbdkit", PLUGIN, "embedded:size=64M", "size=4M", "--run",

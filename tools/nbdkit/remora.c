@@ -4,7 +4,8 @@
  *
  * State: one region, and one handle that all connections share. The region is made before nbdkit
  * forks, so that its errors reach the command line; the handle is opened anew in the child, for a
- * handle belongs to its process (remote.h, "fork").
+ * handle belongs to its process (remote.h, "fork"). If nbdkit then fails to start, it calls no
+ * function of the plug-in any more: a destructor frees the region.
  *
  * A request is a call of libremote, in nbdkit's thread for it. Calls of threads at one time travel
  * together. A write has been executed by the node when it is answered, so a flush has nothing to
@@ -16,9 +17,11 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +38,7 @@
 #define TIMEOUT_DEFAULT_S 30
 
 static struct {
-	const char *target;
+	char *target; /* allocated */
 	const char *name;
 	uint64_t bytes; /* 0: not given */
 	unsigned int timeout_s; /* 0: no limit */
@@ -46,11 +49,78 @@ static remote_t *remote;
 static raddr_t disk, zeros;
 static bool allocated; /* by this process, as against kept */
 static atomic_uchar *written; /* a bit for each chunk; NULL: unknown */
+/* This process has made the region, and neither serves it nor has a child that does. */
+static bool unserved;
+
+/* Bytes before the path in a part of a target, which ends with a comma; 0: it has no path. */
+static size_t remora_path_at(const char *part)
+{
+	static const char *const before[] = {"shm:", "dev:", "key=", "rack="};
+	size_t i;
+
+	for (i = 0; i < sizeof(before) / sizeof(before[0]); i++)
+		if (!strncmp(part, before[i], strlen(before[i])))
+			return strlen(before[i]);
+	return 0;
+}
+
+/*
+ * Appends `length` bytes of a target, a part of it, with an absolute path. Returns -1 after an
+ * error of nbdkit's.
+ */
+static int remora_add_part(FILE *target, const char *part, size_t length)
+{
+	const size_t at = remora_path_at(part);
+	char *path, *absolute;
+
+	if (!at || at >= length) {
+		fprintf(target, "%.*s", (int)length, part);
+		return 0;
+	}
+	path = strndup(part + at, length - at);
+	absolute = path ? nbdkit_absolute_path(path) : NULL;
+	if (absolute)
+		fprintf(target, "%.*s%s", (int)at, part, absolute);
+	free(path);
+	free(absolute);
+	return absolute ? 0 : -1;
+}
+
+/*
+ * A copy of the target with absolute paths, for nbdkit goes to the folder / before
+ * remora_after_fork() opens it. NULL after an error.
+ */
+static char *remora_absolute_target(const char *target)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *absolute = open_memstream(&text, &bytes);
+	int error = absolute ? 0 : -1;
+
+	while (!error && *target) {
+		const size_t length = strcspn(target, ",");
+
+		error = remora_add_part(absolute, target, length);
+		target += length;
+		if (*target)
+			fputc(*target++, absolute);
+	}
+	if (absolute && fclose(absolute))
+		error = -1;
+	if (error) {
+		nbdkit_error("no absolute paths for the target");
+		free(text);
+		return NULL;
+	}
+	return text;
+}
 
 static int remora_config(const char *key, const char *value)
 {
 	if (!strcmp(key, "target")) {
-		options.target = value;
+		free(options.target);
+		options.target = remora_absolute_target(value);
+		return options.target ? 0 : -1;
 	} else if (!strcmp(key, "name")) {
 		options.name = value;
 	} else if (!strcmp(key, "size")) {
@@ -154,6 +224,17 @@ static int remora_find(uint64_t *bytes)
 	return error ? remora_failed(options.name, error) : 0;
 }
 
+static void remora_free(raddr_t address, uint64_t bytes)
+{
+	struct remote_node node = {.size = sizeof(node)};
+	int error = address ? remote_info(remote, &node) : 0;
+
+	if (address && !error)
+		error = remote_free_sized(remote, address, bytes < node.page_bytes ? node.page_bytes : bytes);
+	if (error && error != -ESTALE)
+		nbdkit_error("memory stays at the node: %s", remote_strerror(error));
+}
+
 static int remora_allocate(void)
 {
 	int error = remote_alloc(remote, options.bytes, REMOTE_RW | REMOTE_OWN_PAGES, &disk);
@@ -170,18 +251,11 @@ static int remora_allocate(void)
 		return 0;
 	}
 	error = remote_publish(remote, options.name, disk);
-	return error ? remora_failed(options.name, error) : 0;
-}
-
-static void remora_free(raddr_t address, uint64_t bytes)
-{
-	struct remote_node node = {.size = sizeof(node)};
-	int error = address ? remote_info(remote, &node) : 0;
-
-	if (address && !error)
-		error = remote_free_sized(remote, address, bytes < node.page_bytes ? node.page_bytes : bytes);
-	if (error && error != -ESTALE)
-		nbdkit_error("memory stays at the node: %s", remote_strerror(error));
+	if (!error)
+		return 0;
+	remora_free(disk, options.bytes); /* without its name nobody finds it */
+	disk = 0;
+	return remora_failed(options.name, error);
 }
 
 static void remora_drop(void)
@@ -193,7 +267,10 @@ static void remora_drop(void)
 	disk = zeros = 0;
 }
 
-/* The disk, found or made, and zeros to copy. */
+/*
+ * The disk, found or made, and zeros to copy. A read-only view of a space allocates none: its disk is
+ * read-only.
+ */
 static int remora_make(void)
 {
 	uint64_t bytes = 0;
@@ -205,12 +282,20 @@ static int remora_make(void)
 		error = remora_allocate();
 	if (!error) {
 		error = remote_alloc(remote, ZEROS_BYTES, REMOTE_READ | REMOTE_OWN_PAGES, &zeros);
+		if (error == -EACCES && !allocated)
+			error = 0;
 		if (error)
 			remora_failed("allocation of zeros", error);
 	}
 	if (error)
 		remora_drop();
 	return error;
+}
+
+/* The child serves the disk. */
+static void remora_forked(void)
+{
+	unserved = false;
 }
 
 /* In the foreground: errors end the command with a line. */
@@ -222,9 +307,10 @@ static int remora_get_ready(void)
 		return 0;
 	if (remora_connect())
 		return -1;
-	error = remora_make();
+	error = pthread_atfork(NULL, remora_forked, NULL) ? remora_failed("fork", -ENOMEM) : remora_make();
 	remote_close(remote);
 	remote = NULL;
+	unserved = !error;
 	return error ? -1 : 0;
 }
 
@@ -232,7 +318,10 @@ static int remora_after_fork(void)
 {
 	if (remora_connect())
 		return -1;
-	return !disk && remora_make() ? -1 : 0;
+	if (!disk && remora_make())
+		return -1;
+	unserved = false;
+	return 0;
 }
 
 static void remora_cleanup(void)
@@ -242,6 +331,16 @@ static void remora_cleanup(void)
 		remote_close(remote);
 	}
 	free(written);
+}
+
+/* nbdkit exits without remora_cleanup() if it can't bind its socket, for instance. */
+static void __attribute__((destructor)) remora_free_unserved(void)
+{
+	if (unserved && !remora_connect()) {
+		remora_drop();
+		remote_close(remote);
+	}
+	free(options.target);
 }
 
 static void *remora_open(int readonly)
@@ -257,6 +356,11 @@ static int64_t remora_get_size(void *handle)
 static int remora_yes(void *handle)
 {
 	return 1;
+}
+
+static int remora_can_write(void *handle)
+{
+	return zeros != 0;
 }
 
 static int remora_can_fua(void *handle)
@@ -370,6 +474,7 @@ static struct nbdkit_plugin plugin = {
 	.cleanup = remora_cleanup,
 	.open = remora_open,
 	.get_size = remora_get_size,
+	.can_write = remora_can_write,
 	.can_multi_conn = remora_yes,
 	.can_flush = remora_yes,
 	.can_fua = remora_can_fua,
