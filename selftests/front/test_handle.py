@@ -345,7 +345,7 @@ class Life(Served):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), errno.ECHILD)
         self.handle.info()
 
-    def test_a_child_can_close_what_another_thread_uses(self):
+    def test_a_child_can_close_a_handle_that_another_thread_uses(self):
         handle = self.open()
         operations = handle.queue()
         with self.handle.alloc(PAGE) as region:

@@ -83,7 +83,7 @@ class AsyncQueue:
         finally:
             self._running.discard(op)
             if not op._token and not op.done:
-                op._end(-errno.ECANCELED)  # it was never submitted
+                op._end(-errno.ECANCELED)  # the library never had its buffers
 
     async def _run(self, op: ops.Op) -> Any:
         if self._queue._native.closed:

@@ -6,8 +6,8 @@ import itertools
 import weakref
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
-from ._library import (UINT64_MAX, Buffer, Error, Native, Pieces, c_name, call_kept, check, error_of, export, ffi, halves, lib, microseconds,
-                       pieces_of, unexport)
+from ._library import (UINT64_MAX, Buffer, Error, Native, Pieces, c_name, call_kept, check, error_of, export, ffi, halves, lib,
+                       microseconds, pieces_of, unexport)
 from .handle import Change, Handle, Region, Signal, Swapped, failed_function, function_of, place
 
 (KIND_READ, KIND_WRITE, KIND_READV, KIND_WRITEV, KIND_FETCH, KIND_CAS, KIND_PUT, KIND_COPY, KIND_PUBLISH, KIND_LOOKUP,
@@ -186,7 +186,7 @@ class Queue:
         self._tokens = itertools.count(1)
         # Keeps operations, and so their buffers, while the library can use them.
         self._under_way: Dict[int, Op] = {}
-        # Those of them that have ended, but an exception kept their wait() from returning them.
+        # Ended operations whose wait() raised before it could return them.
         self._left: Dict[int, Op] = {}
         # Also when the queue is dropped without close(), and before the interpreter ends.
         self._finalizer = weakref.finalize(self, _close, self._native, self._under_way, at_exit=True)
@@ -233,8 +233,8 @@ class Queue:
 
     def wait(self, at_least: int = 1, *, timeout: Optional[float] = None, most: Optional[int] = None) -> List[Op]:
         """Takes up to `most` operations that have ended, in that order. Waits until there are at_least, or none is in
-        flight any more, for `timeout` seconds. at_least 0 doesn't wait. After an exception, such as Ctrl-C's, the next
-        wait() returns what this one took."""
+        flight any more, for `timeout` seconds. at_least 0 doesn't wait. If it raises, for instance because of
+        Ctrl-C, the next wait() returns its operations."""
         room = max(at_least, TAKEN_AT_ONCE) if most is None else most
         completions = ffi.new("struct remote_completion[]", max(room, 1))
         with self._native as q:  # to the end: close() ends operations, too
