@@ -362,7 +362,8 @@ class Native:
             if self._parent and not self._parent.closed:
                 with contextlib.suppress(Error):  # closed just now; the library permits to close a queue after its handle
                     held.enter_context(self._parent)
-            return self._close(hurry, at_exit)
+            ended = self._close(hurry, at_exit)
+        return ended
 
     def _close_in_child(self) -> bool:
         """Calls that were under way at fork() are of threads that this process doesn't have. One might hold the lock."""

@@ -486,13 +486,19 @@ class Lock:
         return self
 
     def acquire(self) -> bool:
-        """Waits until this thread holds the lock. True: the lease of the previous holder had expired."""
-        return self._acquire([])
-
-    def _acquire(self, results: List[int]) -> bool:
-        with self.handle._native as r:
-            call_kept(results, lib.remote_lock, r, self.address)
-        self.passed_over = bool(check(results[0]))
+        """Waits until this thread holds the lock. True: the lease of the previous holder had expired. If a
+        signal's exception ends it, such as Ctrl-C's, it gives the lock back."""
+        results: List[int] = []
+        try:
+            with self.handle._native as r:
+                call_kept(results, lib.remote_lock, r, self.address)
+            self.passed_over = bool(check(results[0]))
+        except BaseException:
+            # If the previous lease had expired, this one expires, too: thus the next holder is told.
+            if results == [0]:
+                with contextlib.suppress(Error):
+                    self.release()
+            raise
         return self.passed_over
 
     def extend(self) -> None:
@@ -506,14 +512,7 @@ class Lock:
             check(lib.remote_unlock(r, self.address))
 
     def __enter__(self) -> "Lock":
-        results: List[int] = []
-        try:
-            self._acquire(results)
-        except BaseException:
-            if results and results[0] >= 0:  # a signal handler raised, such as Ctrl-C's, but the lock is held
-                with contextlib.suppress(Error):
-                    self.release()
-            raise
+        self.acquire()
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],

@@ -208,7 +208,8 @@ class Queue:
 
     def submit(self, ops: Iterable[Op]) -> int:
         """Starts operations in their order, as one batch. Returns how many: the first ones. The others aren't valid, or
-        the queue has no room. If that holds for the first, it raises its error: Timeout (EAGAIN): no room, wait() first."""
+        the queue has no room. If that holds for the first, it raises its error: Timeout (EAGAIN): no room, wait() first.
+        If a signal's exception ends it, such as Ctrl-C's, wait() returns the operations that it has started."""
         listed = list(ops)
         if not listed:
             return 0
