@@ -268,8 +268,8 @@ static void remora_drop(void)
 }
 
 /*
- * The disk, found or made, and zeros to copy. A read-only view of a space allocates none: its disk is
- * read-only.
+ * The disk, found or made, and zeros to copy. A read-only view of a space allocates none: its disk
+ * is read-only.
  */
 static int remora_make(void)
 {
