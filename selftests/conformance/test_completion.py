@@ -39,7 +39,7 @@ class Completion(unittest.TestCase):
     def test_commands_are_offered(self):
         self.assertEqual(bash("at"), ["attach"])
         self.assertEqual(bash("node", "st"), ["start", "stop", "status"])
-        self.assertEqual(bash("node", "space", ""), ["add", "del", "list"])
+        self.assertEqual(bash("node", "space", ""), ["add", "del", "revoke", "list"])
         self.assertTrue({"attach", "doctor", "export", "help", "node"} <= set(bash("")))
         self.assertEqual(bash("help", "node", "space", "a"), ["add"])
 

@@ -21,6 +21,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "selftests/conformance"))  # the processes that it spawns import it
 NODE = [ROOT / "out/bin/remora-node", "--no-lock", "--bind", "127.0.0.1"]
 MEMORY = ["--memory", "32M"]
 PAGE = 64 << 10
