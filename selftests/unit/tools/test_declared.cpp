@@ -149,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"MemberOfNothing", "[node]\nmemory = 1G\n[space 2]\nkey = /k\nmember-of = 1\n",
              "f:3: there is no [space 1] whose memory it is"},
         Case{"MemberAndView",
-             "[node]\nmemory = 1G\n[space 2]\nkey = /k\nmember-of = 1\nread-only-of = 1\n",
+             "[node]\nmemory = 1G\n[space 2]\nkey = /k\nmember-of = 1\nread-only-of = 1\n"
+             "[space 1]\nkey = /l\n",
              "f:3: quota, read-only-of and member-of exclude each other"},
         Case{"BadMap", "[eqds e]\nlink = eth0\nmap = 10.0.0.0/8\n",
              "f:3: map: '10.0.0.0/8' is not a map"},
