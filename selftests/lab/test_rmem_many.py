@@ -116,7 +116,7 @@ def test_readers(lab):
         key = node.add_view(OTHER)
         add, delete = ["node", "space", "add"], ["node", "space", "del"]
         spare = f"3={node.space_key_path(OTHER)}"
-        for wanted, says in [(f"{spare},read-only-of={OTHER}", "read-only itself"),
+        for wanted, says in [(f"{spare},read-only-of={OTHER}", "has no memory"),
                              (f"{spare},read-only-of=9", "is no space"),
                              (f"3={node.key_path},read-only-of={node.SPACE}", "another client of the space"),
                              (f"{spare},quota=1M,read-only-of={node.SPACE}", "has two of"),
