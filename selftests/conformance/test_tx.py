@@ -234,27 +234,26 @@ class Chain(unittest.TestCase):
         self.assertEqual(self.status(tail)["epoch"], "3")
         self.tx("compare", head.udp(), tail.udp())
 
-    def test_restarted_head_sends_many_records_that_the_tail_lacks(self):
+    def lone_head(self, count):
+        """A head that executed so many transactions without its tail, and then got it."""
         tail = self.replica("tail")
         tail.start()
         head = self.replica("head")
         head.start(f"next={tail.udp()}")
         self.tx("chain", head.udp(), "--epoch", 1, "--head")
-        self.tx("load", head.udp(), "--count", 400, "--client", 5)
+        self.tx("load", head.udp(), "--count", count, "--client", 5)
         self.tx("chain", head.udp(), "--epoch", 2, "--head", "--next")
+        return head, tail
+
+    def test_restarted_head_sends_many_records_that_the_tail_lacks(self):
+        head, tail = self.lone_head(400)
         head.kill()
         head.start(f"next={tail.udp()}")
         self.assertEqual(self.status(head)["end"], self.status(tail)["end"])
         self.tx("compare", head.udp(), tail.udp())
 
     def test_gained_tail_gets_the_records_that_it_lacks(self):
-        tail = self.replica("tail")
-        tail.start()
-        head = self.replica("head")
-        head.start(f"next={tail.udp()}")
-        self.tx("chain", head.udp(), "--epoch", 1, "--head")
-        self.tx("load", head.udp(), "--count", 100, "--client", 5)
-        self.tx("chain", head.udp(), "--epoch", 2, "--head", "--next")
+        head, tail = self.lone_head(100)
         self.tx("load", head.udp(), "--count", 1, "--client", 5, "--sequence", 100)
         self.assertEqual(self.status(head)["end"], self.status(tail)["end"])
         self.tx("compare", head.udp(), tail.udp())

@@ -463,6 +463,18 @@ protected:
         std::array<remote_region, 256> found{};
         return remote_list(direct, 0, found.data(), found.size());
     }
+    // A WRITE of user_data 1 is kept, and the node has executed the ALLOC of user_data 2.
+    void allocate_behind_a_write() {
+        keep(RMEM_WRITE);
+        submit(remote_op_write(a, &datum, sizeof(datum), 1));
+        wait_for_kept();
+        submit(remote_op_alloc(0, 70'000, REMOTE_RW, &made, 2));
+        EXPECT_TRUE(comes_true([&] {
+            remote_completion done{};
+            EXPECT_EQ(remote_queue_wait(q, &done, 1, 1, 1000), 0);
+            return regions() == 2;
+        }));
+    }
 
     const Watchdog watchdog{"an operation of several messages beside a node that is held"};
     remote_options options{};
@@ -470,7 +482,8 @@ protected:
     Relay relay{node.port(), 0};
     remote_t *r = nullptr, *direct = nullptr;
     remote_queue_t* q = nullptr;
-    raddr_t a = 0;
+    raddr_t a = 0, made = 0;
+    std::uint64_t datum = 1;
 };
 
 // Cancelled while the ticket is drawn. Each round is one of a fresh lock. The library waits for the
@@ -529,36 +542,17 @@ TEST_F(StepsHeld, CancelEndsThemAllThoughTheNodeIsSilent) {
 
 // The region is the client's once an id above the ALLOC's is the oldest: the write is older.
 TEST_F(StepsHeld, AllocEndsWhenTheNodeKnowsThatItIsKnown) {
-    std::uint64_t data = 1;
-    keep(RMEM_WRITE);
-    submit(remote_op_write(a, &data, sizeof(data), 1));
-    wait_for_kept();
-    raddr_t made = 0;
-    submit(remote_op_alloc(0, 70'000, REMOTE_RW, &made, 2));
+    allocate_behind_a_write();
     remote_completion done{};
-    EXPECT_TRUE(comes_true([&] {
-        EXPECT_EQ(remote_queue_wait(q, &done, 1, 1, 1000), 0);
-        return regions() == 2;
-    }));
     EXPECT_EQ(remote_queue_wait(q, &done, 1, 1, 20'000), 0);
     send_kept();
     EXPECT_EQ(take(), 0);
     EXPECT_EQ(take(), 0);
-    EXPECT_EQ(rwrite(r, made, &data, sizeof(data)), 0);
+    EXPECT_EQ(rwrite(r, made, &datum, sizeof(datum)), 0);
 }
 
 TEST_F(StepsHeld, AllocThatIsCancelledWhenTheNodeHasAllocatedLeavesNoRegion) {
-    std::uint64_t data = 1;
-    keep(RMEM_WRITE);
-    submit(remote_op_write(a, &data, sizeof(data), 1));
-    wait_for_kept();
-    raddr_t made = 0;
-    submit(remote_op_alloc(0, 70'000, REMOTE_RW, &made, 2));
-    remote_completion done{};
-    EXPECT_TRUE(comes_true([&] {
-        EXPECT_EQ(remote_queue_wait(q, &done, 1, 1, 1000), 0);
-        return regions() == 2;
-    }));
+    allocate_behind_a_write();
     EXPECT_EQ(remote_queue_cancel(q, 2), 1);
     EXPECT_EQ(take(), -ECANCELED);
     EXPECT_TRUE(comes_true([&] { return regions() == 1; })) << regions() << " regions";
@@ -568,7 +562,6 @@ TEST_F(StepsHeld, AllocThatIsCancelledWhenTheNodeHasAllocatedLeavesNoRegion) {
 
 // The FREE that undoes it doesn't arrive, which another thread's cancel waits for.
 TEST_F(StepsHeld, CancelIsBoundedThoughTheUndoingIsHeld) {
-    raddr_t made = 0;
     relay.keep([](const rmem_head& head) { return head.type == RMEM_FREE; });
     submit(remote_op_alloc(a, 70'000, REMOTE_RW, &made, 1)); // another region is there
     remote_completion done{};
