@@ -35,7 +35,7 @@ PRIVATEDIR = $(PREFIX)/lib/remora
 # A program finds the libraries that it was built with: beside it, or where it is installed with them.
 RPATH = '-Wl,-rpath,$$ORIGIN/../lib'
 PYTHON = python3
-# Where its programs look for packages: Debian's folder. Other distributions have site-packages.
+# Debian's folder for Python packages. Other distributions have site-packages.
 PYTHONDIR = $(PREFIX)/lib/python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')/dist-packages
 
 # Kernel that make modules builds for without KDIR.
@@ -101,7 +101,7 @@ OPT_SRC := $(LIBTEST_SRC) $(CONFORMANCE_SRC) $(COMMON_SRC) $(REMORA_SRC) $(NODE_
 OFFLOAD_SRC := $(wildcard tools/offloads/*/*.c)
 OFFLOAD_NAMES := $(sort $(patsubst tools/offloads/%/,%,$(dir $(OFFLOAD_SRC))))
 offload_src = $(wildcard tools/offloads/$1/*.c)
-MAN1 := $(wildcard tools/*/*.1)
+NBDKIT_MAN := tools/nbdkit/nbdkit-remora-plugin.1
 MAN8 := $(wildcard tools/*/*.8 tools/apps/*/*.8)
 MAN7 := $(wildcard tools/*/*.7)
 MAN5 := $(wildcard tools/*/*.5)
@@ -294,7 +294,7 @@ install: user ## programs, library and man pages into DESTDIR/PREFIX
 	$(if $(wildcard out/bin/remora-bpf),install -m 644 $(wildcard out/lib/offload/*.bpf.o) $(DESTDIR)$(PRIVATEDIR)/offload)
 	install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 	$(if $(wildcard $(NBDKIT_PLUGIN)),install -D -t $(DESTDIR)$(LIBDIR)/nbdkit/plugins $(NBDKIT_PLUGIN))
-	$(if $(wildcard $(NBDKIT_PLUGIN)),install -D -m 644 -t $(DESTDIR)$(MANDIR)/man1 $(MAN1))
+	$(if $(wildcard $(NBDKIT_PLUGIN)),install -D -m 644 -t $(DESTDIR)$(MANDIR)/man1 $(NBDKIT_MAN))
 	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR)/remora $(wildcard libremote/python/remora/*.py) libremote/python/remora/py.typed
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/python3-remora/examples $(wildcard libremote/python/examples/*.py)
 	install -d $(DESTDIR)$(MANDIR)/man5

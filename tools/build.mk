@@ -46,7 +46,7 @@ endef
 APPS := $(sort $(notdir $(patsubst %/,%,$(dir $(APPS_SRC)))))
 $(foreach each,$(APPS),$(eval $(call app,$(each))))
 
-# Libremote behind interfaces of other programs, which load them. Neither is part of `user`: each needs headers of its own.
+# Plug-ins by which other programs use libremote. Neither is part of `user`: each needs headers of its own.
 FRONT_FLAGS := -std=gnu11 -O2 -g -fPIC $(WARN) -Wshadow -Iinclude
 NBDKIT_PLUGIN := out/lib/nbdkit/plugins/nbdkit-remora-plugin.so
 

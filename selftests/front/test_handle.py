@@ -166,12 +166,12 @@ class Integers(Served):
 
     def test_changes_return_the_integer_before(self):
         at, value = self.region.address, 10
+        self.handle.swap(at, value)
         for change, operand, after in ((remora.Change.SWAP, 7, 7), (remora.Change.ADD, -9, (1 << 64) - 2),
                                        (remora.Change.SMAX, 3, 3), (remora.Change.OR, 4, 7), (remora.Change.MIN, 2, 2)):
-            before = self.handle.swap(at, value)
-            self.assertEqual(self.handle.fetch(at, change, operand), value)
-            value, before = self.handle.fetch(at, remora.Change.ADD, 0), value
-            self.assertEqual(value, after, (change, before))
+            self.assertEqual(self.handle.fetch(at, change, operand), value, change)
+            value = after
+        self.assertEqual(self.handle.add(at, 0), value)
         self.assertEqual(self.handle.add(self.region.at(16), 1, size=4), 0)
         self.assertEqual(self.region.read(8, 16), b"\1" + bytes(7))
 

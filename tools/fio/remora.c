@@ -140,6 +140,10 @@ static int remora_init(struct thread_data *td)
 		log_err("remora: a job has one file, its region: leave nrfiles out\n");
 		return EINVAL;
 	}
+	if (td_max_bs(td) > 1ULL << 30) {
+		log_err("remora: blocks of more than 1 GiB: an operation can't be so long\n");
+		return EINVAL;
+	}
 	job = calloc(1, sizeof(*job));
 	if (!job)
 		return ENOMEM;

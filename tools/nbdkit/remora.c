@@ -52,7 +52,7 @@ static atomic_uchar *written; /* a bit for each chunk; NULL: unknown */
 /* This process has made the region, and neither serves it nor has a child that does. */
 static bool unserved;
 
-/* Bytes before the path in a part of a target, which ends with a comma; 0: it has no path. */
+/* Length of what stands before the path in a part of a target; 0: the part has no path. */
 static size_t remora_path_at(const char *part)
 {
 	static const char *const before[] = {"shm:", "dev:", "key=", "rack="};
@@ -200,7 +200,10 @@ static int remora_connect(void)
 	return error ? -1 : 0;
 }
 
-/* The disk of that name, if it is to be kept; else the name is free. */
+/*
+ * Looks the name up. With keep, sets `disk` if the node has it. Otherwise frees the disk that has
+ * the name.
+ */
 static int remora_find(uint64_t *bytes)
 {
 	int error = remote_lookup(remote, options.name, &disk, bytes);
@@ -227,9 +230,12 @@ static int remora_find(uint64_t *bytes)
 static void remora_free(raddr_t address, uint64_t bytes)
 {
 	struct remote_node node = {.size = sizeof(node)};
-	int error = address ? remote_info(remote, &node) : 0;
+	int error;
 
-	if (address && !error)
+	if (!address)
+		return;
+	error = remote_info(remote, &node);
+	if (!error)
 		error = remote_free_sized(remote, address, bytes < node.page_bytes ? node.page_bytes : bytes);
 	if (error && error != -ESTALE)
 		nbdkit_error("memory stays at the node: %s", remote_strerror(error));
@@ -262,8 +268,7 @@ static void remora_drop(void)
 {
 	if (allocated && !options.name)
 		remora_free(disk, options.bytes);
-	if (zeros)
-		remora_free(zeros, ZEROS_BYTES);
+	remora_free(zeros, ZEROS_BYTES);
 	disk = zeros = 0;
 }
 
@@ -292,7 +297,7 @@ static int remora_make(void)
 	return error;
 }
 
-/* The child serves the disk. */
+/* fork()'s handler in the parent: from here on the child owns the disk. */
 static void remora_forked(void)
 {
 	unserved = false;

@@ -129,10 +129,12 @@ class Cache:
         return self.handle.alloc(size, own_pages=True)
 
     def evict_any(self) -> None:
-        """Evicts a value of a set chosen at random, or of the next one that has any."""
-        start, step = random.randrange(self.sets), 64
-        for offset in range(0, self.sets, step):
-            first = (start + offset) % self.sets
+        """Evicts a random value of a run of 64 sets chosen at random, or of the next run that has any."""
+        step = 64
+        runs = -(-self.sets // step)
+        start = random.randrange(runs)
+        for offset in range(runs):
+            first = (start + offset) % runs * step
             count = min(step, self.sets - first)
             data = self.handle.read(self.index + first * SET_BYTES, count * SET_BYTES)
             used = [(way, pair) for way, pair in enumerate(ENTRY.iter_unpack(data)) if pair[1]]
@@ -205,10 +207,13 @@ class RemoraConnector(RemoteConnector):
 
     async def get(self, key: Any) -> Optional[Any]:
         try:
-            found = await asyncio.to_thread(self.cache.find, key.to_string())
+            return await self._get(key)
         except remora.Lost:
             await asyncio.to_thread(self.cache.again)
             return None
+
+    async def _get(self, key: Any) -> Optional[Any]:
+        found = await asyncio.to_thread(self.cache.find, key.to_string())
         if not found:
             return None
         value = found[1]
