@@ -44,7 +44,7 @@ public:
          MemoryFile* file = nullptr, Store* store = nullptr, std::uint64_t now_ns = 0);
 
     // True: the node goes on with the store's content. Else why it doesn't; null: the store is new.
-    bool took_over() const { return store_ && !refused_ && !is_new_; }
+    bool took_over() const { return store_ && !refused_; }
     const char* refused() const { return is_new_ ? nullptr : refused_; }
     // From now on no other process takes the store over.
     void lapse() {
@@ -118,8 +118,8 @@ public:
     // that found the space's key before; then the key is wiped.
     rmem_space_error del_space(std::uint32_t id, bool force, const Between& between,
                                const std::function<void()>& grace);
-    // Ends the space's sessions, and its key opens none from then on; its memory stays. In the same
-    // way.
+    // Ends the space's sessions, and its key opens none from then on; its memory stays.
+    // between and grace: as of del_space().
     rmem_space_error revoke_space(std::uint32_t id, const Between& between,
                                   const std::function<void()>& grace);
     struct SpaceUsage {

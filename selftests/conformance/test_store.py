@@ -202,7 +202,10 @@ class Store(unittest.TestCase):
             worker.start()
         before, pauses = [0] * len(targets), []
         for how in ends:
+            deadline = time.monotonic() + 60
             while any(now == then for now, then in zip(turns, before)):
+                if time.monotonic() > deadline:
+                    self.fail(f"clients stand still: {list(turns)}")
                 if not results.empty():
                     self.fail(results.get()[1])
                 time.sleep(0.01)
@@ -293,6 +296,9 @@ class Store(unittest.TestCase):
 
     def test_large_pages_are_refused(self):
         self.refused("--store takes pages up to 128K, not 4M", "--page", "4M")
+        # The unit has --store whatever the operator's pages are.
+        said = self.start("--page", "4M", store="systemd", stdin=subprocess.DEVNULL)
+        self.assertIn("remora-node: warning: --store keeps nothing: it takes pages up to 128K: lower --page", said)
 
     def test_a_level_that_sessions_do_not_meet_is_refused(self):
         self.start()

@@ -147,8 +147,8 @@ private:
             return;
         Packet packet = any();
         Bytes& bytes = packet.bytes;
-        // One with the space's key can pose as a node for who opens a session, so it leaves OPENs
-        // and their answers as they are, or damages them.
+        // An attacker with the space's key can pose as the node to a client that opens a session.
+        // So this one sends OPENs and their answers unchanged, or damaged.
         const bool sealed = wire::is_sealed(bytes);
         const uint64_t how = script_.take(1);
         switch (how % 8) {

@@ -8,7 +8,8 @@
 //              executed once, in one of the orders that the clients can have seen
 //
 // It is the node's own code, as it is compiled, that is cut. A state that equals the one before is
-// tried once. Each kind of protection is left out once, and has to be missed.
+// tried once. Redo, the note of an integer, undo and the note of a call are left out once each, and
+// have to be missed. Clients' requests are cut; what an operator does to spaces isn't.
 //
 // restart --large also cuts the recovery itself.
 #include "explore.hpp"
@@ -418,7 +419,7 @@ struct Operation {
     // In the world before; messages are built here.
     std::function<Message(World&)> message;
     const Client& (*sender)(const World&);
-    // Once recovered, before the request comes again; then after it came twice. status: of both.
+    // Once recovered, before the request comes again; then after it came twice.
     std::function<void(World&, Node&, const Message&, Judge&)> before;
     std::function<void(World&, Node&, const Message&, Judge&)> after;
 };

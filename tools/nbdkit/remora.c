@@ -52,7 +52,7 @@ static atomic_uchar *written; /* a bit for each chunk; NULL: unknown */
 /* This process has made the region, and neither serves it nor has a child that does. */
 static bool unserved;
 
-/* Length of what stands before the path in a part of a target; 0: the part has no path. */
+/* Length of the text before the path in a part of a target; 0: the part has no path. */
 static size_t remora_path_at(const char *part)
 {
 	static const char *const before[] = {"shm:", "dev:", "key=", "rack="};

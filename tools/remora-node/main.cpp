@@ -128,6 +128,10 @@ void add_spaces(Node& node, const Options& options) {
         if (node.took_over() && node.keep_space(space.id, key, space.quota_bytes, base,
                                                 space.member_of, space.sealed_only))
             continue;
+        if (node.took_over() && base)
+            warn("remora-node: warning: space {} isn't in the store and is added: if its key was "
+                 "revoked, remove it from the options, and 'remora node space del {}'",
+                 space.id, space.id);
         if (space.read_only_of)
             node.add_view(space.id, key, space.read_only_of, space.sealed_only);
         else if (space.member_of)
@@ -191,13 +195,15 @@ public:
     explicit Kept(const Options& options) : where_(options.store) {
         if (where_.empty())
             return;
-        if (options.memory_file.empty()) {
+        if (options.memory_file.empty() && options.store_holds) {
             store_.emplace(open_store(where_));
             return;
         }
         drop_store(where_);
-        warn("remora-node: warning: --store keeps nothing: it can't hold the offloads of "
-             "--memory-file: leave one of them out");
+        warn("remora-node: warning: --store keeps nothing: {}",
+             options.store_holds ? "it can't hold the offloads of --memory-file: leave one of them "
+                                   "out"
+                                 : "it takes pages up to 128K: lower --page");
     }
     ~Kept() {
         if (!ends_)
@@ -209,7 +215,7 @@ public:
     Kept& operator=(const Kept&) = delete;
 
     node::Store* get() { return store_ ? &*store_ : nullptr; }
-    // When this goes, nothing is left of it.
+    // The destructor then removes the store.
     void end() { ends_ = store_.has_value(); }
 
 private:

@@ -10,6 +10,7 @@
 
 #include "common/nearest.hpp"
 #include "common/version.hpp"
+#include "remora-node/store.hpp"
 #include "support/failure.hpp"
 
 namespace remora::daemon {
@@ -17,6 +18,7 @@ namespace remora::daemon {
 namespace {
 
 constexpr std::uint32_t spin_us_max = 1'000'000;
+// A ZERO is one change of a store, for which all others wait (rmem_node_is_slow()).
 constexpr std::uint32_t store_page_shift_max = 17;
 
 // Options as the user wrote them; the defaults are those of the kernel's node.
@@ -119,8 +121,8 @@ void set_memory_file(const std::string& text, Options& options) {
 
 void interpret(const Texts& texts, Options& options) {
     set_config(texts, options.config);
-    // A ZERO is one change there, for which all others wait (rmem_node_is_slow()).
-    if (!options.store.empty() && options.config.page_shift > store_page_shift_max)
+    options.store_holds = options.config.page_shift <= store_page_shift_max;
+    if (!options.store.empty() && !options.store_holds && options.store != store_of_systemd)
         throw Misuse("--store takes pages up to 128K, not {}: lower --page", texts.page);
     options.lock = !texts.no_lock;
     std::optional<std::uint32_t> spin_us;

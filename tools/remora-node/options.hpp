@@ -20,6 +20,7 @@ struct Options {
     std::uint32_t memory_file_space = 0;
     std::uint64_t memory_file_bytes = 0; // of a new one; 0: it is there
     std::string store;                   // of --store; empty: none
+    bool store_holds = true;             // false: the pages are too large for a store
     std::vector<std::unique_ptr<TransportKind>> transports =
         transport_kinds(); // which know their options
     bool lock = true;

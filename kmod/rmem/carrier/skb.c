@@ -120,8 +120,8 @@ bool rmem_skb_verifies(const struct rmem_datagram *d, const struct base_siphash_
 /* ---- memory of a packet's own ---- */
 
 /*
- * In skb->cb until the datagram is sealed: behind the last of so many fragments there are so many
- * bytes of it that are not used yet.
+ * Kept in skb->cb until the datagram is sealed: the last of `frags` fragments has `bytes` unused
+ * bytes behind its data.
  */
 struct skb_room {
 	u32 frags, bytes;
@@ -135,8 +135,8 @@ static struct skb_room *skb_room_of(struct sk_buff *skb)
 }
 
 /*
- * A part of a page that others share, as long as memory is left to tasks; else a page, for gfp
- * might open reserves. With a seal's room behind bytes, unless these are a page.
+ * Allocates part of a shared page; if that fails, a whole page, since gfp might open reserves.
+ * Leaves room for a seal, unless the data fills a page.
  */
 static void *skb_own_alloc(u32 bytes, gfp_t gfp, u32 *room_bytes)
 {

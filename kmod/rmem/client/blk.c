@@ -213,6 +213,11 @@ static int blk_tags_init(struct rmem_device *device)
 	return blk_mq_alloc_tag_set(&device->tags);
 }
 
+static bool blk_is_sealed(const struct rmem_device *device)
+{
+	return device->params.session.integrity == RMEM_SEALED;
+}
+
 static int blk_add(struct rmem_device *device)
 {
 	const struct compat_disk_limits limits = {
@@ -232,7 +237,7 @@ static int blk_add(struct rmem_device *device)
 	err = blk_tags_init(device);
 	if (err)
 		return err;
-	rmem_reserve_get(device->params.session.integrity == RMEM_SEALED);
+	rmem_reserve_get(blk_is_sealed(device));
 	disk = compat_disk_alloc(&device->tags, device, &limits);
 	if (IS_ERR(disk)) {
 		err = PTR_ERR(disk);
@@ -256,7 +261,7 @@ put_disk:
 	device->disk = NULL;
 	put_disk(disk);
 free_tags:
-	rmem_reserve_put(device->params.session.integrity == RMEM_SEALED);
+	rmem_reserve_put(blk_is_sealed(device));
 	blk_mq_free_tag_set(&device->tags);
 	return err;
 }
@@ -266,7 +271,7 @@ static void blk_remove(struct rmem_device *device)
 	if (device->gone)
 		blk_mark_disk_dead(device->disk);
 	del_gendisk(device->disk);
-	rmem_reserve_put(device->params.session.integrity == RMEM_SEALED);
+	rmem_reserve_put(blk_is_sealed(device));
 	blk_mq_free_tag_set(&device->tags);
 }
 

@@ -34,7 +34,8 @@
 /* Silence after which tasks get all blocks: half of them did not bring the network back. */
 #define RESERVE_SILENT_NS (10 * NSEC_PER_SEC)
 
-static DEFINE_MUTEX(reserve_mutex); /* guards reserve_users, and changes of reserve_wanted */
+/* Guards reserve_users, reserve_users_sealed, and changes of reserve_wanted. */
+static DEFINE_MUTEX(reserve_mutex);
 static unsigned int reserve_users, reserve_users_sealed;
 
 static DEFINE_SPINLOCK(reserve_lock);	  /* guards reserve_blocks, and changes of reserve_held */

@@ -21,7 +21,7 @@ struct node_offload {
 	u32 clients;
 };
 
-/* ops: its program, whose owner's reference becomes the table's. */
+/* ops: the program. On success the table takes the caller's reference to owner. */
 int node_calls_load(struct node_host *host, const struct node_offload *offload,
 		    const struct rmem_offload_ops *ops, struct module *owner,
 		    struct netlink_ext_ack *extack);

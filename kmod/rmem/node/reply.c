@@ -7,8 +7,8 @@
 #include "rmem/node/reply.h"
 #include "rmem/node/types.h"
 
-void node_notice(const struct node_host *host, const struct rmem_head *head,
-		 struct rmem_head *notice)
+void node_reply_notice(const struct node_host *host, const struct rmem_head *head,
+		       struct rmem_head *notice)
 {
 	rmem_node_notice(&host->core, head, notice);
 	node_count(NODE_COUNT_REASON + (notice->status == RMEM_REBOOTED ? RMEM_NODE_REBOOTED :
@@ -33,7 +33,7 @@ void node_reply(struct node_host *host, struct rmem_port *port, const struct rme
 		port->ops->reply(port, path, key, &keys.from_node, reply, payload);
 		rmem_seal_wipe(&keys, sizeof(keys));
 	} else if (request->type == RMEM_CLOSE) {
-		node_notice(host, request, &notice);
+		node_reply_notice(host, request, &notice);
 		port->ops->reply(port, path, key, NULL, &notice, NULL);
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Answers that come late. */
+/* Answers outside of a batch, and notices that replace a sealed answer. */
 #ifndef REMORA_RMEM_NODE_REPLY_H
 #define REMORA_RMEM_NODE_REPLY_H
 
@@ -8,8 +8,8 @@
 struct node_host;
 
 /* An answer to `head` that can't be sealed: its session has ended, or the node has begun anew. */
-void node_notice(const struct node_host *host, const struct rmem_head *head,
-		 struct rmem_head *notice);
+void node_reply_notice(const struct node_host *host, const struct rmem_head *head,
+		       struct rmem_head *notice);
 
 /*
  * An answer to request by itself, sealed if its session is. key: the space's. BH disabled, under

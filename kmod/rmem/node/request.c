@@ -277,7 +277,7 @@ bool rmem_port_seal_keys(const struct rmem_port *port, const struct rmem_head *h
 {
 	if (likely(rmem_node_keys(&port->node->core, head, keys)))
 		return true;
-	node_notice(port->node, head, notice);
+	node_reply_notice(port->node, head, notice);
 	return false;
 }
 EXPORT_SYMBOL_GPL(rmem_port_seal_keys);

@@ -132,15 +132,15 @@ enum rmem_space_error rmem_node_space_del(struct rmem_node *node, u32 space);
 /* A view or a member: its memory is another space's. */
 bool rmem_node_space_is_view(const struct rmem_node *node, u32 space);
 enum rmem_space_error rmem_node_space_revoke(struct rmem_node *node, u32 space);
-/*
- * Sessions of the space, which is there, have to be of this level (RMEM_*); 0: of any. Not
- * RMEM_SEALED unless rmem_node_seals(): no client could open a session.
- */
 static inline bool rmem_node_seals(const struct rmem_node *node)
 {
 	return node->config.cipher;
 }
 
+/*
+ * Sessions of the space, which is there, have to be of this level (RMEM_*); 0: of any. Not
+ * RMEM_SEALED unless rmem_node_seals(): no client could open a session.
+ */
 void rmem_node_space_require(struct rmem_node *node, u32 space, u8 integrity);
 
 /*

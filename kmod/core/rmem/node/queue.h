@@ -67,7 +67,7 @@ struct rmem_job *rmem_queue_take_brief(struct rmem_queue *queue);
 struct rmem_job *rmem_queue_take_work(struct rmem_queue *queue);
 void rmem_queue_put_off(struct rmem_queue *queue, struct rmem_job *job);
 
-/* The share of RMEM_QUEUE_BRIEF that a brief job took which has run. */
+/* The part of RMEM_QUEUE_BRIEF that a finished brief job used. */
 static inline u32 rmem_queue_cost(const struct rmem_job *job)
 {
 	return job->call.took_long ? RMEM_QUEUE_BRIEF : 1;

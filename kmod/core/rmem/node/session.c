@@ -109,7 +109,7 @@ static void session_forget(const struct rmem_session *session, u64 *map, u64 fro
 
 static void session_raise_floor(struct rmem_session *session, u64 floor)
 {
-	/* Killed on its way, it begins anew: ids below the floor have no mark, others keep it. */
+	/* A process killed here leaves `rising`: the same bits are cleared again. */
 	session->rising = floor;
 	rmem_undo_order();
 	session_forget(session, session->executed, session->floor, floor);

@@ -80,7 +80,7 @@ struct rmem_session {
 	u64 before; /* the name that the OPEN which renewed it gave; or none */
 	u64 boot;   /* the node's when it was opened */
 	u64 floor;
-	u64 rising; /* the floor that bits are being cleared for; not above floor: none is */
+	u64 rising; /* the floor it is being raised to; at most floor: it isn't */
 	u64 *executed;		  /* bit id % window_ids, for floor <= id < floor + window_ids */
 	u64 *refused;		  /* the same; of an id that isn't executed: it runs */
 	struct rmem_found *found; /* of ATOMIC, PUT, CALL, at id % replay_ids, while executed */

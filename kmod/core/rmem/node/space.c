@@ -135,8 +135,8 @@ static bool space_same_key(const struct base_siphash_key *a, const u8 b[BASE_SIP
 }
 
 /*
- * Has another client of the base the key of one to be added? A reader could write with it, and a
- * revoked client could go on. Views can share a key: nobody can do more with it.
+ * True if another client of the base has the key. A reader with it could write, and a revoked
+ * client could go on. Views can share one: it gives them nothing more.
  */
 static bool space_key_is_taken(const struct rmem_spaces *spaces, const struct rmem_space *base,
 			       const u8 key[BASE_SIPHASH_KEY_BYTES], bool member)

@@ -20,10 +20,10 @@
  *      page table        primary: an entry is valid by its key, stored last
  *      loads, chains, free lists, sums, the pool    derived: built anew
  *
- * A page without an entry is zeroed before it is lent again, unless none was ever lent. Locks,
- * calls that wait, and requests of the slow path under way aren't kept: clients send those again.
+ * A page without an entry is zeroed before it is lent again, unless it never was lent. Locks,
+ * waiting calls and slow requests under way aren't kept: clients retransmit those requests.
  *
- * Calls of offloads aren't covered. The caller says rmem_store_lapse() before it loads one: from
+ * Calls of offloads aren't covered. The caller says rmem_store_lapse() before it admits a call of one: from
  * then on the state ends with the process. For the same reason there are no persistent pages.
  */
 #ifndef REMORA_RMEM_STORE_H
@@ -89,8 +89,9 @@ void rmem_store_init(struct rmem_store *store, const struct rmem_node_config *co
 
 /*
  * Goes on with the state that an ended process left there. NULL: done, once the caller has filled
- * the pool and called rmem_store_redo(), both before any request. Else why not, as one line; the
- * caller begins anew then. config: as it was then, but for boot and seed, which the store has.
+ * the pool and called rmem_store_redo(), both before any request. Else one line that says why not:
+ * the caller begins anew or leaves the store. Its tables might have been changed, and another try
+ * finds the same. config: as it was then, but for boot and seed, which the store has.
  */
 const char *rmem_store_take(struct rmem_store *store, const struct rmem_node_config *config,
 			    u64 now_ns);

@@ -175,23 +175,20 @@ u32 rmem_table_remove(struct rmem_table *table, u32 space_index, u64 vpn)
 	return pte;
 }
 
-u32 rmem_table_drop(struct rmem_table *table, u32 space_index, u64 vpn)
+void rmem_table_drop(struct rmem_table *table, u32 space_index, u64 vpn)
 {
 	struct rmem_bucket *bucket = &table->bucket[table_bucket_of(table, space_index, vpn)];
 	u64 key = table_key_of(space_index, vpn);
-	u32 pte;
 	int n;
 
 	for (n = 0; n < RMEM_BUCKET_ENTRIES; n++) {
 		if (bucket->key[n] != key)
 			continue;
-		pte = bucket->pte[n];
 		bucket->pte[n] = 0;
 		rmem_undo_order();
 		bucket->key[n] = 0;
-		return pte;
+		return;
 	}
-	return 0;
 }
 
 u64 rmem_table_recount(struct rmem_table *table, void (*backed)(void *of, u32 page), void *of)

@@ -65,11 +65,11 @@ void rmem_table_init(struct rmem_table *table, void *memory, u64 pages, const u6
 
 /*
  * For a table that outlives its process (store.h). locate: where it is now. drop: removes a page's
- * entry, which can lack its pte, or be missing; its last pte, or 0. recount: the loads anew, from
+ * entry, which can lack its pte, or be missing. recount: the loads anew, from
  * the entries; backed() is called for each page in one. Returns the number of entries.
  */
 void rmem_table_locate(struct rmem_table *table, void *memory, u64 pages);
-u32 rmem_table_drop(struct rmem_table *table, u32 space_index, u64 vpn);
+void rmem_table_drop(struct rmem_table *table, u32 space_index, u64 vpn);
 u64 rmem_table_recount(struct rmem_table *table, void (*backed)(void *of, u32 page), void *of);
 
 /* Where a translation was found. */
