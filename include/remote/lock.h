@@ -32,9 +32,9 @@ int remote_lock_init(remote_t *r, raddr_t lock, uint64_t lease_us);
  * Waits until the calling thread holds the lock. 0: it does. 1: it does, and the lease of the
  * previous holder expired, so the protected data might be half changed. A call that times out keeps
  * its place in the queue for the handle's next remote_lock(). A place that no remote_lock() takes
- * up costs the other waiters a lease. So does a place that was being drawn when the handle's
- * session ended, or whose answer doesn't come. The call therefore waits for that up to half a
- * second, even beyond the handle's call_timeout_us. -EDEADLK: the calling thread holds the lock by
+ * up costs the other waiters a lease. So does a place whose number is lost, because the session
+ * ended or no answer came. The call therefore waits for that answer up to half a second, even
+ * beyond the handle's call_timeout_us. -EDEADLK: the calling thread holds the lock by
  * this handle, or takes it by an operation that hasn't ended (queue.h).
  */
 int remote_lock(remote_t *r, raddr_t lock);

@@ -120,11 +120,10 @@ enum remote_op_flag {
  * goes memory of which the node doesn't know yet that this client learned of it. If the node does
  * know and is silent for so long, the memory can stay allocated: remote_list() finds it, and
  * remote_free_sized() frees it. Small ALLOCs of a batch share pages: one that needs a new page
- * waits while another one gets one. FREE is
- * remote_free(), and takes its place in the order when it begins. It gives a page of small
- * allocations back by a message of its own, for which no RELEASE waits.
- * By dev: both end the batch with
- * -EOPNOTSUPP: the module has no such commands, and remote_alloc() can't be limited in time there.
+ * waits while another one gets one. FREE is remote_free(), and takes its place in the order when it
+ * begins. It gives a page of small allocations back by a message of its own, for which no RELEASE
+ * waits. By dev: both end the batch with -EOPNOTSUPP: the module allocates only by ioctl(), which
+ * can't be limited in time.
  *
  * A program that frees a lock's memory MUST link FREE behind UNLOCK, or start it later. It MUST NOT
  * free it while another LOCK is under way there. If an operation between LOCK and UNLOCK of a row

@@ -297,31 +297,31 @@ TEST(Combining, OperationsThatBeginDuringAFlushLeaveTogetherInTheNextOne) {
 
 TEST(Freeing, AfterARefusalThatNamesNoReasonTheRegionCanBeFreedAgain) {
     Manual backend;
-    Heap heap(backend);
+    Locks locks(backend);
+    Heap heap(backend, locks);
     raddr_t address = 0;
-    std::uint64_t bytes = 0;
     ASSERT_EQ(heap.alloc(100, REMOTE_RW, 0, address), 0);
     for (int error : {-EIO, -ECONNRESET, -ETIMEDOUT}) {
         backend.dealloc_error = error;
-        EXPECT_EQ(heap.free(address, bytes), error);
+        EXPECT_EQ(heap.free(address), error);
     }
     backend.dealloc_error = 0;
-    EXPECT_EQ(heap.free(address, bytes), 0);
-    EXPECT_EQ(heap.free(address, bytes), -EFAULT);
+    EXPECT_EQ(heap.free(address), 0);
+    EXPECT_EQ(heap.free(address), -EFAULT);
 }
 
 TEST(Freeing, AnotherHandlesRegionIsGoneOnlyIfTheNodeSaysSo) {
     Manual backend;
-    Heap heap(backend);
+    Locks locks(backend);
+    Heap heap(backend, locks);
     struct Case {
         int read, freed;
     };
     std::size_t n = 0;
     for (const Case& test :
          {Case{-EFAULT, 0}, Case{0, -EFAULT}, Case{-ETIMEDOUT, -ETIMEDOUT}, Case{-EIO, -EIO}}) {
-        std::uint64_t bytes = 10;
         std::thread node([&] { backend.finish(backend.begun(n), test.read); });
-        EXPECT_EQ(heap.free_sized(77, bytes), test.freed);
+        EXPECT_EQ(heap.free_sized(77, 10), test.freed);
         node.join();
         n++;
     }

@@ -8,7 +8,7 @@ std::unique_ptr<Steps> Epoch::steps_of(const remote_op& op) {
     case REMOTE_OP_ALLOC:
         return heap.allocating(op.bytes, op.change, op.address);
     case REMOTE_OP_FREE:
-        return heap.freeing(op.address, locks);
+        return heap.freeing(op.address);
     case REMOTE_OP_LOCK:
         return locks.taking(op.address);
     case REMOTE_OP_UNLOCK:

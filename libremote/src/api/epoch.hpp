@@ -26,8 +26,8 @@ struct Epoch final : StepsMaker {
     explicit Epoch(std::unique_ptr<Backend> opened) : backend(std::move(opened)) {}
 
     std::unique_ptr<Backend> backend;
-    Heap heap{*backend};
     Locks locks{*backend};
+    Heap heap{*backend, locks};
 
     std::unique_ptr<Steps> steps_of(const remote_op& op) override;
 };

@@ -53,14 +53,14 @@ int Heap::begin_free(raddr_t address, bool& is_slot) {
     return 0;
 }
 
-int Heap::free(raddr_t address, std::uint64_t& bytes) {
+int Heap::free(raddr_t address) {
     bool is_slot = false;
     if (int error = begin_free(address, is_slot))
         return error;
-    return is_slot ? free_slot(address, bytes) : free_region(address, bytes);
+    return is_slot ? free_slot(address) : free_region(address);
 }
 
-int Heap::free_sized(raddr_t address, std::uint64_t& bytes) {
+int Heap::free_sized(raddr_t address, std::uint64_t bytes) {
     std::uint64_t page = backend_.page_bytes();
     std::uint64_t own = bytes_of(address);
     if (!own)
@@ -68,7 +68,7 @@ int Heap::free_sized(raddr_t address, std::uint64_t& bytes) {
     bool is_region = own >= page;
     if (own != (is_region ? (bytes + page - 1) & ~(page - 1) : slot_bytes(bytes)))
         return -EFAULT;
-    return free(address, bytes);
+    return free(address);
 }
 
 bool Heap::is_small(raddr_t address) {
@@ -118,6 +118,8 @@ int Heap::end_free_region(raddr_t address, int error) {
     auto region = regions_.find(address);
     if (region == regions_.end())
         return error; // lost, and among the regions to report
+    if (!error)
+        locks_.forget(address, region->second.range.bytes);
     // After any other error the node might still have the region; repeating the call tells.
     if (!error || error == -EFAULT)
         regions_.erase(region);
@@ -126,17 +128,16 @@ int Heap::end_free_region(raddr_t address, int error) {
     return error;
 }
 
-int Heap::free_region(raddr_t address, std::uint64_t& bytes) {
+int Heap::free_region(raddr_t address) {
     Region range{};
     if (int error = begin_free_region(address, range))
         return error;
-    bytes = range.bytes;
     return end_free_region(address, backend_.dealloc(range));
 }
 
 // A page of small allocations is in use until all are freed, so its own handle must free it. A
 // caller that names more than a quarter of a page means a region.
-int Heap::free_foreign(raddr_t address, std::uint64_t& bytes) {
+int Heap::free_foreign(raddr_t address, std::uint64_t bytes) {
     std::uint64_t page = backend_.page_bytes();
     if (bytes <= page / 4)
         return -EINVAL;
@@ -149,9 +150,10 @@ int Heap::free_foreign(raddr_t address, std::uint64_t& bytes) {
     // the memory is gone: no other error shows that.
     std::uint8_t byte;
     const int error = backend_.transfer(Kind::read, address, &byte, 1, never);
-    if (error == -EFAULT)
-        return 0;
-    return error ? error : -EFAULT;
+    if (error != -EFAULT)
+        return error ? error : -EFAULT;
+    locks_.forget(address, bytes);
+    return 0;
 }
 
 // Bytes of this handle's allocation at address; 0: none begins there.
@@ -260,6 +262,8 @@ int Heap::end_free_slot(raddr_t address, int error, Region& unused) {
         return error; // as in end_free_region()
     Slab& slab = at->second;
     std::size_t index = (address - at->first) >> slab.shift;
+    if (!error)
+        locks_.forget(address, std::uint64_t{1} << slab.shift);
     // After an error the content is unknown, so the slot stays taken; the call can be repeated.
     slab.slots[index] = error ? Slot::taken : Slot::free;
     if (error)
@@ -276,7 +280,8 @@ int Heap::end_free_slot(raddr_t address, int error, Region& unused) {
     return 0;
 }
 
-int Heap::free_slot(raddr_t address, std::uint64_t& bytes) {
+int Heap::free_slot(raddr_t address) {
+    std::uint64_t bytes = 0;
     if (int error = begin_free_slot(address, bytes))
         return error;
     Region unused{};
@@ -366,8 +371,7 @@ private:
 
 class Heap::Freeing final : public Steps {
 public:
-    Freeing(Heap& heap, raddr_t address, Locks& locks)
-        : heap_(heap), locks_(locks), address_(address) {}
+    Freeing(Heap& heap, raddr_t address) : heap_(heap), address_(address) {}
 
     bool next(Op& op, int& error) noexcept override {
         switch (op.kind) {
@@ -376,8 +380,6 @@ public:
         case Kind::zero: {
             Region unused{};
             error = heap_.end_free_slot(address_, error, unused);
-            if (!error)
-                locks_.forget(address_, op.bytes);
             if (!unused.bytes)
                 return false;
             is_freed_ = true;
@@ -390,8 +392,6 @@ public:
                 return false;
             }
             error = heap_.end_free_region(address_, error);
-            if (!error)
-                locks_.forget(address_, op.region.bytes);
             return false;
         }
     }
@@ -425,7 +425,6 @@ private:
     }
 
     Heap& heap_;
-    Locks& locks_;
     const raddr_t address_;
     bool is_freed_ = false; // the slot; its slab's page is left
 };
@@ -435,8 +434,8 @@ std::unique_ptr<Steps> Heap::allocating(std::uint64_t bytes, std::uint32_t permi
     return std::make_unique<Allocating>(*this, bytes, permission, wanted);
 }
 
-std::unique_ptr<Steps> Heap::freeing(raddr_t address, Locks& locks) {
-    return std::make_unique<Freeing>(*this, address, locks);
+std::unique_ptr<Steps> Heap::freeing(raddr_t address) {
+    return std::make_unique<Freeing>(*this, address);
 }
 
 // ---- losses ----

@@ -33,18 +33,18 @@ class Heap {
 public:
     static constexpr unsigned shift_least = 4; // slots of 16 bytes
 
-    explicit Heap(Backend& backend) : backend_(backend) {}
+    // locks: those in freed memory are forgotten, before another allocation can have it.
+    Heap(Backend& backend, Locks& locks) : backend_(backend), locks_(locks) {}
 
     // wanted: 0, or the wanted address. Returns 1 if the memory lies at another address.
     int alloc(std::uint64_t bytes, std::uint32_t permission, raddr_t wanted, raddr_t& address);
-    // bytes: size of the freed range, which another allocation can use from now on.
-    int free(raddr_t address, std::uint64_t& bytes);
-    // The same as the steps of an op. locks: forget those in the memory freed.
+    int free(raddr_t address);
+    // The same as the steps of an op.
     std::unique_ptr<Steps> allocating(std::uint64_t bytes, std::uint32_t permission,
                                       raddr_t wanted);
-    std::unique_ptr<Steps> freeing(raddr_t address, Locks& locks);
+    std::unique_ptr<Steps> freeing(raddr_t address);
     // Frees a region of this size, another handle's, too.
-    int free_sized(raddr_t address, std::uint64_t& bytes);
+    int free_sized(raddr_t address, std::uint64_t bytes);
     // Is the address in a page of small allocations of this handle?
     bool is_small(raddr_t address);
     // For a lost backend: the next allocation that wasn't freed, by address. False: all are
@@ -82,8 +82,8 @@ private:
 
     class Allocating;
     class Freeing;
-    // Memory for the note of an allocation. It is there before: without a note the region would
-    // be nobody's.
+    // Memory for the note of an allocation. It is allocated before the message is sent, so that no
+    // region is left without a note.
     struct Note {
         std::map<raddr_t, Allocation> region;
         Slabs slab;
@@ -97,13 +97,13 @@ private:
     bool take_slot_of(unsigned shift, raddr_t& address);
     Room find_room(unsigned shift, raddr_t& address, std::optional<std::uint64_t>& failures);
     void end_coming(unsigned shift, int error);
-    int free_region(raddr_t address, std::uint64_t& bytes);
+    int free_region(raddr_t address);
     int begin_free_region(raddr_t address, Region& range);
     int end_free_region(raddr_t address, int error);
-    int free_foreign(raddr_t address, std::uint64_t& bytes);
+    int free_foreign(raddr_t address, std::uint64_t bytes);
     std::uint64_t bytes_of(raddr_t address);
     bool take_slot(unsigned shift, raddr_t& address);
-    int free_slot(raddr_t address, std::uint64_t& bytes);
+    int free_slot(raddr_t address);
     int begin_free_slot(raddr_t address, std::uint64_t& bytes);
     int end_free_slot(raddr_t address, int error, Region& unused);
     int begin_free(raddr_t address, bool& is_slot);
@@ -111,6 +111,7 @@ private:
     void gather_lost();
 
     Backend& backend_;
+    Locks& locks_;
     std::mutex mutex_; // all below; no call of the backend is made under it
     std::map<raddr_t, Allocation> regions_;
     Slabs slabs_;

@@ -98,12 +98,8 @@ REMOTE_API int remote_free(remote_t* r, raddr_t address) {
     if (int error = check(r))
         return error;
     return guarded([&] {
-        uint64_t bytes = 0;
         EpochRef epoch = handle_of(r)->epoch();
-        int error = epoch->heap.free(address, bytes);
-        if (!error)
-            epoch->locks.forget(address, bytes);
-        return error;
+        return epoch->heap.free(address);
     });
 }
 
@@ -114,10 +110,7 @@ REMOTE_API int remote_free_sized(remote_t* r, raddr_t address, uint64_t bytes) {
         return -EINVAL;
     return guarded([&] {
         EpochRef epoch = handle_of(r)->epoch();
-        int error = epoch->heap.free_sized(address, bytes);
-        if (!error)
-            epoch->locks.forget(address, bytes);
-        return error;
+        return epoch->heap.free_sized(address, bytes);
     });
 }
 

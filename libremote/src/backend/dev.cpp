@@ -321,7 +321,16 @@ int Dev::pause(const Op& op, Clock::time_point until, Clock::time_point limit) {
 int Dev::steps_by_ioctl(Op& op, Clock::time_point limit) {
     const Kind kind = op.kind;
     const int error = run_steps(
-        op, [&](Op& step) { return by_ioctl(step, limit); },
+        op,
+        [&](Op& step) {
+            const Kind sent = step.kind;
+            const int result = by_ioctl(step, limit);
+            if (sent != Kind::release) { // an UNLOCK begins as one, and sends nothing
+                Lock lock(lock_);
+                tally_.count(sent, step.bytes, result);
+            }
+            return result;
+        },
         [&](Clock::time_point until) { return pause(op, until, limit); });
     op.kind = kind;
     op.steps = nullptr; // end() is to ask for none

@@ -43,7 +43,7 @@ public:
     std::uint64_t page_bytes() const override { return page_bytes_; }
     std::uint32_t put_bytes() const override { return put_bytes_; }
     std::uint32_t vector_bytes() const override { return vector_bytes_; }
-    bool can_allocate() const override { return false; } // the module has no such command
+    bool can_allocate() const override { return false; } // only by ioctl(), without limit
     void info(remote_node& node, Clock::time_point) override;
     bool disown() override;
     Watch watch() override { return {.fd = has_ring_ ? ring_.ring_fd : -1}; }

@@ -8,10 +8,10 @@
  * A page's lock, one of 64 that all pages share, serialises calls on the page. A call that needs
  * several locks takes them in a fixed order. A call of at most 1 MiB is therefore atomic for all
  * others, as in the backends where calls wait in order. A call has ended when it returns, so limits
- * of time are ignored. A thread that has held every lock once has seen the end of all earlier
+ * of time are ignored. Only a call that waits for a lock (lock.h) observes its limit, without those
+ * of pages meanwhile. A thread that has held every lock once has seen the end of all earlier
  * calls. The thread that finds the pool of zeroed pages half empty zeroes freed pages: no call
- * copies from them any more. A call that takes a lock (lock.h) waits for it, without those of
- * pages.
+ * copies from them any more.
  */
 #pragma once
 

@@ -171,8 +171,6 @@ void Queued::pause(Op& op) {
 
 // Lock. flush() follows.
 void Queued::resume() {
-    if (first_pause() == never)
-        return;
     const Clock::time_point now = Clock::now();
     while (first_pause() <= now) {
         Op& op = *paused_.next->op;

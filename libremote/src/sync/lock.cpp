@@ -23,9 +23,9 @@ constexpr std::uint64_t below_ticket = 0xffff'ffff;
 // Bounds of a waiter's pause: the next waiter polls often, the others have time.
 constexpr auto look_first = std::chrono::microseconds(50);
 constexpr auto look_most = std::chrono::milliseconds(2);
-// Bound on the age of a turn: other waiters might have measured the lease for this long already. An
-// extension that is older costs another one, so it has a quarter of the lease: with a fixed bound,
-// a program that looks at its queue less often would never have the lock.
+// An older turn is extended, as other waiters might have measured its lease for as long. An
+// extension may take a quarter of the lease: with a fixed bound, a program that rarely looks at its
+// queue would never get the lock.
 constexpr auto late = std::chrono::milliseconds(5);
 
 Clock::duration late_extension(std::uint32_t lease_ms) {
@@ -87,7 +87,7 @@ int Locks::begin_taking(Held& room, std::uint64_t& turn) {
     return 0;
 }
 
-// The lock is the holder's, or still is. Unless it was forgotten meanwhile.
+// Notes that the holder has the lock by this turn, unless forget() removed the note.
 void Locks::set_turn(const Holder& holder, std::uint64_t turn) {
     std::lock_guard guard(mutex_);
     if (auto held = held_.find(holder); held != held_.end())
@@ -278,7 +278,7 @@ private:
         }
         at_ = At::drawn;
         change(op, lock_ + next_at, sizeof(ticket_), {{1, 0}, {0, 0}, {0, 0}, REMOTE_ADD});
-        // Without the answer nobody would know the ticket, whose turn costs the others a lease.
+        // If the answer is lost, no client knows the ticket, and its turn costs others a lease.
         op.settles = true;
         return true;
     }
