@@ -90,8 +90,10 @@ int Locks::begin_taking(Held& room, std::uint64_t& turn) {
 // Notes that the holder has the lock by this turn, unless forget() removed the note.
 void Locks::set_turn(const Holder& holder, std::uint64_t turn) {
     std::lock_guard guard(mutex_);
-    if (auto held = held_.find(holder); held != held_.end())
-        held->second = {turn, false};
+    if (auto held = held_.find(holder); held != held_.end()) {
+        held->second.turn = turn;
+        held->second.is_taking = false;
+    }
 }
 
 void Locks::drop(const Holder& holder) {
@@ -211,8 +213,9 @@ private:
  */
 class Locks::Taking final : public Step {
 public:
-    Taking(Locks& locks, std::uint64_t lock)
-        : Step(locks, lock), note_{{holder_, {0, true}}}, room_{{lock, 0}} {}
+    Taking(Locks& locks, std::uint64_t lock) : Step(locks, lock), room_{{lock, 0}} {
+        note_[holder_].giving = make_giving(locks, lock);
+    }
 
     bool next(Op& op, int& error) noexcept override {
         const bool goes_on = go_on(op, error);
@@ -479,8 +482,18 @@ private:
     std::uint64_t turn_ = 0;
 };
 
+std::unique_ptr<Steps> Locks::make_giving(Locks& locks, std::uint64_t lock) {
+    return std::make_unique<Giving>(locks, lock);
+}
+
 std::unique_ptr<Steps> Locks::giving(std::uint64_t lock) {
-    return std::make_unique<Giving>(*this, lock);
+    {
+        std::lock_guard guard(mutex_);
+        const auto held = held_.find({lock, this_thread()});
+        if (held != held_.end() && !held->second.is_taking && held->second.giving)
+            return std::move(held->second.giving);
+    }
+    return make_giving(*this, lock);
 }
 
 } // namespace remora::lib

@@ -39,6 +39,7 @@ public:
     // The steps of an op for the calling thread. Result 1: the previous holder was passed over.
     // -EDEADLK: the thread holds the lock, or takes it by another op.
     std::unique_ptr<Steps> taking(std::uint64_t lock);
+    // Without lack of memory, for the first time after taking() has ended.
     std::unique_ptr<Steps> giving(std::uint64_t lock);
     // The memory is no longer a lock, or is a new one.
     void forget(std::uint64_t address, std::uint64_t bytes);
@@ -46,8 +47,9 @@ public:
 private:
     using Holder = std::pair<std::uint64_t, std::uint64_t>; // lock and thread
     struct Hold {
-        std::uint64_t turn; // as the holder knows it
-        bool is_taking;     // an op takes the lock: not held yet
+        std::uint64_t turn = 0;        // as the holder knows it
+        bool is_taking = true;         // an op takes the lock: not held yet
+        std::unique_ptr<Steps> giving; // memory for the UNLOCK; NULL after it was begun
     };
     using Held = std::map<Holder, Hold>;
     using Waiting = std::multimap<std::uint64_t, std::uint32_t>;
@@ -55,6 +57,7 @@ private:
     class Taking;
     class Giving;
 
+    static std::unique_ptr<Steps> make_giving(Locks& locks, std::uint64_t lock);
     bool take_up(std::uint64_t lock, std::uint32_t& ticket);
     int begin_taking(Held& room, std::uint64_t& turn);
     int held_turn(const Holder& holder, std::uint64_t& turn);
