@@ -56,14 +56,12 @@
  * and MUST accept those of before for a while. Answers go to EQDS_PORT of the address, so a cookie
  * proves that the peer is whoever has that port.
  *
- * Translated addresses (extended). A sender without a cookie SHOULD send an RTS from port EQDS_PORT
- * now and then, with EQDS_CLAIM in attempt, and in cookie SipHash-2-4 by a key of zeros of eight
- * zero bytes and its source address (IPv4 as mapped address), or 1 in place of 0.
- * Where the packet comes from another address than it claims, the receiver also sends a PAUSE
- * without a cookie, with EQDS_MARK_TRANSLATED, from EQDS_PORT to the port that the packet came
- * from. It tells the cookie as ever, and only if that port is EQDS_PORT. A sender that got the
- * mark and no other answer for a second SHOULD NOT go on: none can reach it. Senders with a key
- * make no claim.
+ * Translated addresses (extended). A sender without cookie and key SHOULD send some RTSs from
+ * EQDS_PORT as claims: attempt is EQDS_CLAIM; cookie is SipHash-2-4, with a key of zeros, of eight
+ * zero bytes and the source address (IPv4: mapped). A hash of 0 is sent as 1.
+ * A receiver that sees another address SHOULD answer by a PAUSE with EQDS_MARK_TRANSLATED and no
+ * cookie, from EQDS_PORT to the claim's source port. It sends the cookie, too, only if that port is
+ * EQDS_PORT. A sender that gets no other answer for a second SHOULD end the tunnel.
  *
  * Packets given up (extended). A sender MAY give up a packet that does not arrive. It then counts
  * its number as acknowledged, so that unacked tells the receiver not to wait for it. It MUST tell
@@ -75,7 +73,7 @@
  *
  * Congestion (extended). A receiver that lowers its pulls for any packets that arrive with
  * congestion experienced sets EQDS_MARK_ECN in its control packets. The sender of such a tunnel
- * SHOULD send all data packets as ECN-capable. Where the payload is not, the receiver MUST NOT drop
+ * SHOULD send data packets with a payload as ECN-capable. Where the payload is not, the receiver MUST NOT drop
  * it for the mark. Without EQDS_MARK_ECN a packet's outer ECN field is the inner one.
  *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have

@@ -291,7 +291,6 @@ struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u1
 struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender,
 				   u64 cookie, struct eqds_work *work);
 void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work);
-void eqds_tunnel_tx_translated(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work);
 void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx);
 void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns);
 void eqds_tunnel_postpone(struct eqds_dev *ed, u64 now_ns);

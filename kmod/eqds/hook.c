@@ -117,7 +117,8 @@ static int hook_fragment(struct net *net, struct sock *sk, struct sk_buff *skb)
 	for_each_netdev_rcu(net, dev) {
 		struct eqds_dev *ed = netdev_priv(dev);
 
-		if (dev->rtnl_link_ops != &eqds_link_ops || ed->link != skb->dev->ifindex)
+		if (dev->rtnl_link_ops != &eqds_link_ops || eqds_is_away(ed) ||
+		    ed->link != skb->dev->ifindex)
 			continue;
 		rule = hook_rule(ed, skb);
 		if (rule) {
@@ -171,8 +172,8 @@ static bool hook_confirm(struct sk_buff *skb)
 }
 
 /*
- * Helpers of connection tracking (FTP, SIP), and sequence numbers that NAT has shifted, change
- * packets in that same step of the stack, which only its own function does.
+ * Conntrack's own hook lets helpers (FTP, SIP) and NAT's shifted sequence numbers rewrite packets. A
+ * captured packet would miss that.
  */
 static bool hook_is_rewritten(const struct sk_buff *skb)
 {

@@ -60,12 +60,13 @@ static void memory_count_held(struct eqds_dev *ed, enum eqds_pool pool, s64 byte
 /* Bytes that a pool of the device can hold. */
 static u64 memory_pool_max(const struct eqds_dev *ed)
 {
-	const u64 all = memory_part(MEMORY_GUESTS_SHIFT);
-	const u64 held = atomic64_read(&memory_guests_bytes);
 	const u64 max = ed->held_max_bytes / EQDS_POOLS;
+	u64 all, held;
 
 	if (!memory_is_guests(ed))
 		return max;
+	all = memory_part(MEMORY_GUESTS_SHIFT);
+	held = atomic64_read(&memory_guests_bytes);
 	return min(max, held < all ? (all - held) >> MEMORY_GUEST_SHIFT : 0);
 }
 

@@ -412,7 +412,7 @@ static int netdev_event(struct notifier_block *block, unsigned long event, void 
 	list_for_each_entry(ed, &netdev_all, all) {
 		struct net_device *dev = ed->dev;
 
-		/* To another namespace, too, whose programs are others. */
+		/* Also raised when it changes its namespace: programs of the old one lose it. */
 		if (dev == link && event == NETDEV_UNREGISTER)
 			eqds_native_detach(ed);
 		if (ed->link != link->ifindex || !net_eq(ed->net, dev_net(link)) ||

@@ -254,7 +254,7 @@ static int netlink_set(struct sk_buff *msg, struct genl_info *info)
 		goto unlock;
 	if (tb[EQDS_A_HELD_MAX] && nla_get_u64(tb[EQDS_A_HELD_MAX]) > eqds_memory_max_bytes()) {
 		NL_SET_ERR_MSG_MOD(info->extack,
-				   "more memory than the default: that takes privileges of the host");
+				   "memory above the default needs CAP_NET_ADMIN in the initial user namespace");
 		err = -EPERM;
 		goto unlock;
 	}

@@ -25,8 +25,8 @@
 /* ---- delivery ---- */
 
 /*
- * Congestion seen outside is told inside, if the inner packet is ECN-capable: RFC 6040. If it is
- * not, the tunnel was, whose core has heeded the mark (rate.h). Returns false without memory.
+ * Copies an outer CE mark to an ECN-capable inner packet (RFC 6040); for others the core alone
+ * answers it (rate.h). False if the header can't be written.
  */
 static bool recv_ecn(struct sk_buff *skb, u8 outer_tos, bool v6)
 {

@@ -166,13 +166,13 @@ void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_wo
 }
 
 /* A translator of addresses is on the way, and keeps the peer's answers. */
-void eqds_tunnel_tx_translated(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work)
+static void tunnel_tx_translated(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work)
 {
 	lockdep_assert_held(&ed->lock);
 	ed->stats.tx_translated++;
 	if (!ed->translation_told)
 		netdev_warn(ed->dev,
-			    "NAT between this host and %pI6c: it keeps UDP port %u's answers, so no tunnel opens\n",
+			    "NAT between this host and %pI6c drops answers to UDP port %u, so no tunnel opens: forward that port unchanged\n",
 			    &tx->tunnel.peer, EQDS_PORT);
 	ed->translation_told = true;
 	eqds_tunnel_tx_lose(ed, tx, work);
@@ -238,7 +238,7 @@ static void tunnel_tx_expire(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns
 
 	if (tx->core.translated && tx->core.state != EQDS_SENDER_ESTABLISHED && !tx->core.resting &&
 	    now_ns > tx->core.heard_ns + EQDS_SILENT_TRANSLATED_NS) {
-		eqds_tunnel_tx_translated(ed, tx, work);
+		tunnel_tx_translated(ed, tx, work);
 		return;
 	}
 	if (!tx->core.resting && now_ns > tx->core.heard_ns + EQDS_SILENT_NS) {

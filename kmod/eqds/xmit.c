@@ -86,8 +86,8 @@ void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const stru
 }
 
 /*
- * To a SYN that came by a translator of addresses, which lets this back to whoever sent the SYN. So
- * it tells no cookie, which would make a program behind the translator speak for its address.
+ * To a SYN that came by a translator of addresses, which passes this answer to the sender of the
+ * SYN. A cookie in it would let a program behind the translator open tunnels in its name.
  */
 void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to,
 			  const struct eqds_head *head, struct eqds_work *work)

@@ -18,7 +18,10 @@
 u64 eqds_cookie(const struct base_siphash_key *key, const void *address, size_t bytes, u64 now_ns,
 		u64 offered);
 
-/* A sender's claim of its source address, of so many bytes, by which it learns of NAT. Not 0. */
+/*
+ * Claim of a source address: a receiver compares it with the address that it sees, to detect NAT.
+ * Never 0.
+ */
 u64 eqds_cookie_claim(const void *address, size_t bytes);
 
 #endif

@@ -265,11 +265,15 @@ void eqds_flight_nacked(struct eqds_sender *s, const struct eqds_head *head, str
 		flight_prove(s, packet);
 	/* Its number was told. */
 	packet->counted = false;
-	/* Receivers that don't know the mark refuse the packets behind the one that they expect. */
+	/*
+	 * Receivers that don't know the mark report lack of memory as a trim, for later packets
+	 * only: no strike for those.
+	 */
 	if (packet->seq == s->una && !no_room)
 		flight_strike(packet, 1);
 	packet->judged = true;
-	if (eqds_flight_is_hopeless(s, packet))
+	/* Strikes of earlier transmissions don't count either: this one has arrived. */
+	if (!no_room && eqds_flight_is_hopeless(s, packet))
 		eqds_flight_give_up(s, packet, out);
 	else
 		eqds_flight_retransmit(s, packet);

@@ -42,7 +42,7 @@ u64 eqds_flight_rto_base_ns(const struct eqds_sender *s);
 
 /* The packet is sent again: a strike if the peer was heard meanwhile. */
 void eqds_flight_judge(const struct eqds_sender *s, struct eqds_packet *packet);
-/* Has it as many strikes as a packet can have? */
+/* True if the packet has config.strikes_max strikes, and that isn't 0. */
 bool eqds_flight_is_hopeless(const struct eqds_sender *s, const struct eqds_packet *packet);
 /* To be sent again, in the order of numbers. */
 void eqds_flight_retransmit(struct eqds_sender *s, struct eqds_packet *packet);

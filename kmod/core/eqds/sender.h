@@ -60,11 +60,10 @@
  * was trimmed, and the receiver expects it. A NACK for lack of memory is none; receivers that don't
  * know its mark send it for later packets alone. A packet that fails after config.strikes_max is
  * given up, and its caller gets it back in out->lost. While a peer is silent there are no strikes:
- * an outage loses nothing. To tell
- * the two apart, an RTS goes with each timeout after a packet's first one, for a receiver answers
- * it. The receiver learns of the hole by unacked. While no packet tells it, an RTS does, until it
- * is acknowledged. The paper's header has no place for that: there the epoch ends as a full one
- * does, or the tunnel if nothing is queued.
+ * an outage loses nothing. To tell the two apart, an RTS goes with each timeout after a packet's
+ * first one, for a receiver answers it. The receiver learns of the hole by unacked. While no packet
+ * tells it, an RTS does, until it is acknowledged. The paper's header has no place for that: there
+ * the epoch ends as a full one does, or the tunnel if nothing is queued.
  *
  * Whole packets. The caller may enqueue the segments of a packet as one, with memory for a node of
  * each. A whole packet has consecutive numbers and one header (remora/eqds.h, "Counted numbers").

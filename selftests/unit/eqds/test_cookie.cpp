@@ -122,7 +122,6 @@ TEST(EqdsCookie, ClaimIsNoCookie) {
 
 TEST(EqdsCookie, ClaimsOfAddressesDiffer) {
     const uint8_t address[16] = {1}, other[16] = {2};
-    EXPECT_EQ(eqds_cookie_claim(address, 16), eqds_cookie_claim(address, 16));
     EXPECT_NE(eqds_cookie_claim(address, 16), eqds_cookie_claim(other, 16));
 }
 

@@ -191,6 +191,27 @@ TEST(EqdsLost, PacketsThatAReceiverHasNoRoomForAreNotGivenUp) {
     }
 }
 
+// The transmission behind its last strike arrives, and is refused.
+TEST(EqdsLost, RefusalForLackOfMemoryGivesNoPacketUpWhateverItsStrikes) {
+    Rig rig(gigabit());
+    uint32_t lost = 0, refused = 0;
+    const auto is_bad = [&rig](const eqds_head& head) {
+        const eqds_packet* packet = rig[0].sender.slot[head.seq % rig.config.window_packets];
+        return packet && reinterpret_cast<const Packet*>(packet)->id == 30;
+    };
+    rig.lose_data = [&](const eqds_head& head) {
+        return !head.control && !(head.flags & EQDS_EMPTY) && is_bad(head) &&
+               lost < EQDS_STRIKES_MAX / EQDS_STRIKES_LOSS && ++lost;
+    };
+    rig.refuse = [&](const eqds_head& head) { return is_bad(head) && !refused++; };
+    rig.offer(rig[0], 100, 1500);
+    EXPECT_TRUE(rig.run(20'000'000'000, [&] { return rig[0].sender.resting; }));
+    EXPECT_EQ(lost, EQDS_STRIKES_MAX / EQDS_STRIKES_LOSS);
+    EXPECT_GE(refused, 1u);
+    EXPECT_TRUE(rig[0].lost.empty());
+    EXPECT_EQ(rig[0].delivered.size(), 100u);
+}
+
 // No path is to blame for it.
 TEST(EqdsLost, RefusalForLackOfMemoryLeavesThePathAlone) {
     Options o = gigabit();
