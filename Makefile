@@ -22,10 +22,14 @@ SHELL := /bin/bash
 .SECONDARY:
 .DEFAULT_GOAL := all
 
-CC = gcc
-CXX = g++
-CLANG = clang
-CLANGXX = clang++
+# Where ccache is installed, clones share compiled objects. Only debug information names the clone that made one.
+CCACHE := $(shell command -v ccache)
+export CCACHE_NOHASHDIR = 1
+export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
+CC = $(CCACHE) gcc
+CXX = $(CCACHE) g++
+CLANG = $(CCACHE) clang
+CLANGXX = $(CCACHE) clang++
 AR = ar
 PREFIX = /usr/local
 MANDIR = $(PREFIX)/share/man
@@ -153,8 +157,7 @@ fuzz_FLAGS := -O1 -g1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,
 
 # ---- rules --------------------------------------------------------------------------------------
 
-# Tests read GoogleTest's header as the compiler kept it. ccache wouldn't keep objects made so.
-PCH := $(if $(findstring ccache,$(CXX)),,y)
+# Tests read GoogleTest's header as the compiler kept it. ccache takes -fpch-preprocess to keep such objects.
 GTEST_SRC := $(UNIT_SRC) $(TSAN_UNIT_SRC) $(LIBTEST_SRC) $(OFFLOADTEST_SRC) $(CONFORMANCE_SRC)
 
 # Without these goals make reads no list of headers: while it makes modules, another one might be writing some.
@@ -165,8 +168,8 @@ objects = $(addprefix out/$1/,$(addsuffix .o,$(basename $2)))
 
 # $(call tests,VARIANT,SOURCES)
 define tests
-$(call objects,$1,$2): private TEST_FLAGS = $($1_TEST_FLAGS) $(if $(PCH),-include out/$1/gtest.hpp)
-$(if $(PCH),$(call objects,$1,$2): out/$1/gtest.hpp.gch)
+$(call objects,$1,$2): private TEST_FLAGS = $($1_TEST_FLAGS) -fpch-preprocess -include out/$1/gtest.hpp
+$(call objects,$1,$2): out/$1/gtest.hpp.gch
 
 out/$1/gtest.hpp.gch: Makefile
 	$$(call say,PCH,$$@)
