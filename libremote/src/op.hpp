@@ -232,7 +232,7 @@ struct Call {
     std::atomic<int> given_up{0};             // errno for the remaining ops after cancel or timeout
     Call* then = nullptr;                     // begins when this one has succeeded,
     Call* after = nullptr;                    // which is this, while neither has ended
-    bool is_outside = false;                  // behind one that is aside: not in the order yet
+    bool is_outside = false;                  // behind a LOCK or FREE: not in the order yet
     Call* next_left = nullptr;                // left_calls.hpp's
     mutable struct Waiter* waiters = nullptr; // queued.hpp's: threads that sleep until it has ended
 

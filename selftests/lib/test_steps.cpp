@@ -141,6 +141,20 @@ TEST_P(Steps, FreeWaitsForOperationsOnTheMemory) {
     EXPECT_EQ(back, std::vector<std::uint8_t>(bytes, 3));
 }
 
+TEST_P(Steps, OperationLinkedBehindAFreeOfItsMemoryEnds) {
+    if (is_device())
+        return;
+    std::uint8_t byte = 0;
+    const raddr_t a = alloc(200'000);
+    std::array<remote_op, 3> row{remote_op_write(a, &byte, 1, 0), remote_op_free(a, 1),
+                                 remote_op_read(a, &byte, 1, 2)};
+    row[0].flags = row[1].flags = REMOTE_OP_LINK;
+    ASSERT_EQ(remote_queue_submit(q, row.data(), 3), 3);
+    EXPECT_EQ(take(), 0);
+    EXPECT_EQ(take(), 0);
+    EXPECT_EQ(take(), -EFAULT);
+}
+
 TEST_P(Steps, InvalidOnesAreRefused) {
     raddr_t a = 0;
     const int memory = is_device() ? -EOPNOTSUPP : -EINVAL;

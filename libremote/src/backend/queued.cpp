@@ -238,8 +238,9 @@ void Queued::begin_call(Call& call, std::uint64_t now_ns) {
     }
 }
 
-// Lock. The call and those behind it take their places in the order, up to one that is aside: those
-// behind a lock wait outside until that is held. Its holder might need those bytes first.
+// Lock. The call and those behind it take their places in the order. Those behind a LOCK or a FREE
+// wait outside until it has succeeded: a lock's holder might need those bytes first, and each of
+// the steps of a FREE takes a place behind all that are there.
 void Queued::enter_row(Call& call) {
     for (Call* each = &call; each; each = each->then) {
         each->is_outside = false;
@@ -247,7 +248,8 @@ void Queued::enter_row(Call& call) {
             enter(op, now_ns());
             Order::hold(op);
         }
-        if (each->ops.front().is_aside)
+        const Op& first = each->ops.front();
+        if (first.steps && !first.keeps_place)
             break;
     }
 }
