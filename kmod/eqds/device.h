@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An eqds device, its tunnels, and the declarations that the files of this module share.
+ * An eqds device, its tunnels, and other types that the files of this module share. A file includes
+ * headers of lower floors only; README.md has the floors.
  *
  * Locking: one spinlock per device guards the core's state, the tunnel tables and the counters. It
  * is taken in softirq and by administration. No packet leaves, is delivered or is freed while it
@@ -23,10 +24,10 @@
 #include <linux/udp.h>
 #include <net/dst_cache.h>
 
-#include "core/eqds/asl.h"
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/asl.h"
 #include "core/eqds/reply.h"
 #include "core/eqds/roce.h"
 #include "uapi/remora_eqds.h"
@@ -183,7 +184,6 @@ struct eqds_route_of {
 };
 
 struct eqds_key;
-struct eqds_tag_ends;
 
 struct eqds_dev {
 	struct net_device *dev;
@@ -282,146 +282,10 @@ struct eqds_cb {
 
 #define EQDS_CB(skb) ((struct eqds_cb *)(skb)->cb)
 
-/* tunnel.c: tables and deadlines. */
-void eqds_tunnel_init(struct eqds_dev *ed);
-struct eqds_tx *eqds_tunnel_tx(struct eqds_dev *ed, const struct in6_addr *peer, u16 sender);
-struct eqds_tx *eqds_tunnel_tx_get(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
-				   struct eqds_work *work);
-struct eqds_rx *eqds_tunnel_rx(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender);
-struct eqds_rx *eqds_tunnel_rx_new(struct eqds_dev *ed, const struct eqds_cb *cb, u16 sender,
-				   u64 cookie, struct eqds_work *work);
-void eqds_tunnel_tx_lose(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_work *work);
-void eqds_tunnel_rx_free(struct eqds_dev *ed, struct eqds_rx *rx);
-void eqds_tunnel_due(struct eqds_dev *ed, struct eqds_tunnel *tunnel, u64 deadline_ns);
-void eqds_tunnel_postpone(struct eqds_dev *ed, u64 now_ns);
-void eqds_tunnel_close_all(struct eqds_dev *ed, struct eqds_work *work);
-u32 eqds_tunnel_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqds_work *work);
-enum hrtimer_restart eqds_tunnel_fire(struct hrtimer *timer);
-
-/* memory.c: bounds on packets held, and the shrinker of tunnels. */
-struct eqds_node *eqds_node_get(struct eqds_dev *ed, enum eqds_pool pool, struct sk_buff *skb,
-				u16 segments);
-struct sk_buff *eqds_node_put(struct eqds_dev *ed, struct eqds_node *node);
-bool eqds_memory_is_full(const struct eqds_dev *ed, enum eqds_pool pool);
-bool eqds_memory_may_hold(const struct eqds_dev *ed, const struct eqds_rx *rx, u32 bytes);
-u64 eqds_memory_max_bytes(void);
-int eqds_memory_open(struct eqds_dev *ed);
-void eqds_memory_close(struct eqds_dev *ed);
-int eqds_memory_register(void);
-void eqds_memory_unregister(void);
-
-/* xmit.c: the sending edge. */
-netdev_tx_t eqds_xmit(struct sk_buff *skb, struct net_device *dev);
-void eqds_xmit_packet(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer,
-		      bool captured);
-void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
-bool eqds_xmit_peer_is_good(const struct in6_addr *peer);
-void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
-		      struct eqds_work *work);
-void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
-void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
-		    const struct eqds_head *head, struct eqds_work *work);
-void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to,
-			  const struct eqds_head *head,
-			  struct eqds_work *work);
-
-/* recv.c: the receiving edge. */
-int eqds_recv(struct sock *sk, struct sk_buff *skb);
-int eqds_recv_poll(struct napi_struct *napi, int budget);
-void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_out *out,
-		      struct eqds_work *work);
-void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling);
-
-/* train.c: packets that arrive together as one. */
-struct sk_buff *eqds_train_join(struct sock *sk, struct list_head *head, struct sk_buff *skb);
-int eqds_train_complete(struct sock *sk, struct sk_buff *skb, int nhoff);
-bool eqds_train_count(const struct sk_buff *skb, u32 bytes, struct eqds_head *head);
-
-/* whole.c: packets of many segments that leave as one. */
-bool eqds_whole_fits(const struct sk_buff *skb);
-u32 eqds_whole_segments(const struct sk_buff *skb);
-u32 eqds_whole_each_bytes(const struct sk_buff *skb);
-struct sk_buff *eqds_whole_cut(const struct sk_buff *whole, u32 headroom, u32 nth, u32 count);
-bool eqds_whole_count(const struct sk_buff *skb, u32 bytes, struct eqds_head *head);
-
-/* reply.c: what a batch of packets tells the peers that sent them. */
-void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head *head,
-		struct eqds_work *work);
-void eqds_reply_flush(struct eqds_dev *ed, struct eqds_work *work);
-
-/* pull.c: credit at the rate of the link. */
-int eqds_pull_set_rate(struct eqds_dev *ed, u32 mbits);
-void eqds_pull_run(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work);
-enum hrtimer_restart eqds_pull_fire(struct hrtimer *timer);
-
-/* udp.c: the outer packet. */
-int eqds_udp_init(struct eqds_dev *ed);
-void eqds_udp_exit(struct eqds_dev *ed);
-int eqds_udp_open(struct eqds_dev *ed);
-void eqds_udp_close(struct eqds_dev *ed);
-void eqds_udp_ends(const struct sk_buff *skb, u8 *from, u8 *to);
-void eqds_work_init(struct eqds_work *work);
-void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work);
-
-/* icmp.c: errors about outer packets, and about inner ones. */
-int eqds_icmp_lookup(struct sock *sk, struct sk_buff *skb);
-void eqds_icmp_tell(struct eqds_dev *ed, struct sk_buff *skb);
-
-/* rule.c: what the operator says by prefix. */
-const struct eqds_rule *eqds_rule_find(struct eqds_rules *rules, const struct in6_addr *address);
-const struct eqds_rule *eqds_rule_of_packet(struct eqds_dev *ed, const struct sk_buff *skb);
-int eqds_rule_set(struct eqds_dev *ed, const struct eqds_rule *rule,
-		  struct netlink_ext_ack *extack);
-int eqds_rule_remove(struct eqds_dev *ed, const struct eqds_rule *like);
-void eqds_rule_clear(struct eqds_dev *ed);
-void eqds_rule_share(struct eqds_dev *ed, struct eqds_rx *rx);
-
-/* key.c: tags, and proof that a packet is new. */
-int eqds_key_set(struct eqds_dev *ed, const u8 *bytes, struct netlink_ext_ack *extack);
-void eqds_key_clear(struct eqds_dev *ed);
-bool eqds_key_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_tag_ends *ends);
-bool eqds_key_verify(struct eqds_dev *ed, struct sk_buff *skb);
-u64 eqds_key_cookie(struct eqds_dev *ed, const struct in6_addr *peer, u64 offered);
-void eqds_key_cookie_used(struct eqds_dev *ed, const struct in6_addr *peer);
-
-/* native.c, native_io.c: programs with rings of their own. */
-struct eqds_native_peer;
-
-int eqds_native_register(void);
-void eqds_native_unregister(void);
-void eqds_native_drain(void);
-void eqds_native_detach(struct eqds_dev *ed);
-struct hlist_head *eqds_native_bucket(struct eqds_dev *ed, u16 port);
-void eqds_native_settle(struct eqds_tx *tx, const struct eqds_packet *packet, struct sk_buff *skb,
-			bool delivered);
-bool eqds_native_deliver(struct eqds_dev *ed, struct sk_buff *skb, u32 head_bytes);
-void eqds_native_describe(struct eqds_dev *ed, struct eqds_native_peer *peer);
-
-/* rdma.c: packets of RDMA over UDP. */
-bool eqds_rdma_is(const struct sk_buff *skb);
-int eqds_rdma_set_cnp(struct eqds_dev *ed, bool on);
-void eqds_rdma_sent(struct eqds_dev *ed, const struct sk_buff *skb);
-void eqds_rdma_congested(struct eqds_dev *ed, const struct sk_buff *skb, struct eqds_work *work);
-bool eqds_rdma_receive(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer);
-
-/* hook.c: packets of the link that a rule captures. */
-int eqds_hook_open(struct eqds_dev *ed);
-void eqds_hook_close(struct eqds_dev *ed);
-int eqds_hook_untrack_open(struct eqds_dev *ed);
-void eqds_hook_untrack_close(struct eqds_dev *ed);
-
-/* netdev.c, netlink.c */
-extern struct rtnl_link_ops eqds_link_ops;
-int eqds_netdev_set_rate(struct eqds_dev *ed, u32 mbits);
-u16 eqds_netdev_train_packets(const struct eqds_dev *ed);
-void eqds_netdev_quiesce(struct eqds_dev *ed);
-int eqds_netdev_fit(struct eqds_dev *ed, struct netlink_ext_ack *extack);
-int eqds_netdev_set_window(struct eqds_dev *ed, u16 mtus);
-int eqds_netlink_register(void);
-void eqds_netlink_unregister(void);
-
-/* ethtool.c */
-extern const struct ethtool_ops eqds_ethtool_ops;
-u32 eqds_ethtool_mbits(const struct eqds_dev *ed);
+/* The source port of a path. */
+static inline __be16 eqds_path_port(u32 path)
+{
+	return htons(EQDS_PATH_PORT | (path & (EQDS_PATHS - 1)));
+}
 
 #endif

@@ -3,10 +3,12 @@
  * Policies and counters by ethtool: the rate of pulls is the device's speed; whether a new tunnel
  * starts with a burst, and whether packets travel in trains, or whole, are private flags.
  */
+#include "eqds/ethtool.h"
+
 #include <linux/ethtool.h>
 #include <linux/rtnetlink.h>
 
-#include "eqds/device.h"
+#include "eqds/configure.h"
 
 struct ethtool_counter {
 	char name[ETH_GSTRING_LEN];
@@ -160,35 +162,16 @@ static int ethtool_set_flags(struct net_device *dev, u32 flags)
 	WRITE_ONCE(ed->trains, !!(flags & PRIVATE_TRAINS));
 	WRITE_ONCE(ed->whole, !!(flags & PRIVATE_WHOLE));
 	if (ed->up)
-		ed->config.train_packets = eqds_netdev_train_packets(ed);
+		ed->config.train_packets = eqds_configure_train_packets(ed);
 	spin_unlock_bh(&ed->lock);
 	return 0;
-}
-
-/*
- * The speed that the operator has set, else the link's. A link without carrier knows none: then
- * the one it had. RTNL.
- */
-u32 eqds_ethtool_mbits(const struct eqds_dev *ed)
-{
-	struct net_device *link = __dev_get_by_index(ed->net, ed->link);
-	struct ethtool_link_ksettings settings;
-
-	if (ed->mbits)
-		return ed->mbits;
-	if (link && !netif_carrier_ok(link) && ed->rate_mbits)
-		return ed->rate_mbits;
-	if (!link || __ethtool_get_link_ksettings(link, &settings) || !settings.base.speed ||
-	    settings.base.speed > EQDS_MBITS_MAX) /* SPEED_UNKNOWN, too */
-		return EQDS_MBITS_DEFAULT;
-	return settings.base.speed;
 }
 
 static int ethtool_get_link(struct net_device *dev, struct ethtool_link_ksettings *settings)
 {
 	const struct eqds_dev *ed = netdev_priv(dev);
 
-	settings->base.speed = ed->up ? ed->rate_mbits : eqds_ethtool_mbits(ed);
+	settings->base.speed = ed->up ? ed->rate_mbits : eqds_configure_mbits(ed);
 	settings->base.duplex = DUPLEX_FULL;
 	settings->base.port = PORT_OTHER;
 	settings->base.autoneg = AUTONEG_DISABLE;
@@ -204,8 +187,8 @@ static int ethtool_set_link(struct net_device *dev, const struct ethtool_link_ks
 	    settings->base.autoneg == AUTONEG_ENABLE)
 		return err;
 	spin_lock_bh(&ed->lock);
-	/* A device that is down has no MTU to count in yet; eqds_open() sets the rate. */
-	err = ed->up ? eqds_netdev_set_rate(ed, settings->base.speed) : 0;
+	/* A device that is down has no MTU to count in yet; eqds_configure() sets the rate. */
+	err = ed->up ? eqds_configure_rate(ed, settings->base.speed) : 0;
 	if (!err)
 		ed->mbits = settings->base.speed;
 	spin_unlock_bh(&ed->lock);

@@ -8,8 +8,10 @@
  * as by a router, or the packet is fragmented.
  *
  * Connections whose packets connection tracking rewrites on their way out stay on the link
- * (tx_uncaptured). Outer packets are kept from connection tracking at both ends.
+ * (tx_uncaptured).
  */
+#include "eqds/hook.h"
+
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
 #include <linux/netfilter_ipv4.h>
@@ -23,22 +25,17 @@
 #include <net/netfilter/nf_conntrack.h>
 #include <net/netfilter/nf_conntrack_extend.h>
 #include <net/route.h>
-#include <net/udp.h>
 
-#include "eqds/device.h"
+#include "compat/compat.h"
+#include "eqds/recv.h"
+#include "eqds/rule.h"
+#include "eqds/xmit.h"
 
 #if IS_ENABLED(CONFIG_NETFILTER)
 
-/* A tunnel's own packet, of this device or of another one: no tunnels in tunnels. */
-static bool hook_is_tunnels(const struct sock *sk)
-{
-	return sk && sk_fullsock(sk) && sk->sk_protocol == IPPROTO_UDP &&
-	       READ_ONCE(udp_sk(sk)->encap_rcv) == eqds_recv;
-}
-
 /*
  * IPsec is to encrypt the packet, after this hook, or has done so. A packet that asynchronous
- * encryption gives back has lost its socket, so hook_is_tunnels() doesn't know it.
+ * encryption gives back has lost its socket, so eqds_recv_is_tunnels() doesn't know it.
  */
 static bool hook_is_ipsecs(const struct sk_buff *skb, bool v6)
 {
@@ -117,7 +114,7 @@ static int hook_fragment(struct net *net, struct sock *sk, struct sk_buff *skb)
 	for_each_netdev_rcu(net, dev) {
 		struct eqds_dev *ed = netdev_priv(dev);
 
-		if (dev->rtnl_link_ops != &eqds_link_ops || eqds_is_away(ed) ||
+		if (!eqds_xmit_is_of(dev) || eqds_is_away(ed) ||
 		    ed->link != skb->dev->ifindex)
 			continue;
 		rule = hook_rule(ed, skb);
@@ -172,8 +169,8 @@ static bool hook_confirm(struct sk_buff *skb)
 }
 
 /*
- * Conntrack's own hook lets helpers (FTP, SIP) and NAT's shifted sequence numbers rewrite packets. A
- * captured packet would miss that.
+ * Conntrack's own hook lets helpers (FTP, SIP) and NAT's shifted sequence numbers rewrite packets.
+ * A captured packet would miss that.
  */
 static bool hook_is_rewritten(const struct sk_buff *skb)
 {
@@ -194,7 +191,8 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	struct eqds_dev *ed = priv;
 	const struct eqds_rule *rule;
 
-	if (!state->out || state->out->ifindex != ed->link || hook_is_tunnels(state->sk))
+	/* No tunnels in tunnels. */
+	if (!state->out || state->out->ifindex != ed->link || eqds_recv_is_tunnels(state->sk))
 		return NF_ACCEPT;
 	rule = hook_rule(ed, skb);
 	if (!rule || hook_stays(skb, v6) || hook_is_ipsecs(skb, v6))
@@ -225,98 +223,6 @@ static const struct nf_hook_ops hook_ops[] = {
 	 .hooknum = NF_INET_POST_ROUTING,
 	 .priority = NF_IP6_PRI_LAST},
 };
-
-#if IS_ENABLED(CONFIG_NF_CONNTRACK)
-
-/*
- * Outer packets are not tracked. Their source ports name paths, and answers come from other ports,
- * so connection tracking would make an entry of each path and see none answered.
- */
-static void hook_untrack(struct sk_buff *skb)
-{
-	if (rcu_access_pointer(nf_ct_hook) && !skb_nfct(skb))
-		nf_ct_set(skb, NULL, IP_CT_UNTRACKED);
-}
-
-static unsigned int hook_leaves(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
-{
-	if (hook_is_tunnels(state->sk))
-		hook_untrack(skb);
-	return NF_ACCEPT;
-}
-
-/* Is it UDP to the tunnels' port of an address of this host, not a packet to be forwarded? */
-static bool hook_is_for_tunnels(const struct sk_buff *skb, const struct nf_hook_state *state)
-{
-	u32 at = skb_network_offset(skb);
-	struct udphdr head, *udp;
-
-	if (state->pf == NFPROTO_IPV6) {
-		if (ipv6_hdr(skb)->nexthdr != IPPROTO_UDP)
-			return false;
-		at += sizeof(struct ipv6hdr);
-	} else {
-		if (ip_hdr(skb)->protocol != IPPROTO_UDP || ip_is_fragment(ip_hdr(skb)))
-			return false;
-		at += ip_hdrlen(skb);
-	}
-	udp = skb_header_pointer(skb, at, sizeof(head), &head);
-	if (!udp || udp->dest != htons(EQDS_PORT))
-		return false;
-#if IS_ENABLED(CONFIG_IPV6)
-	if (state->pf == NFPROTO_IPV6)
-		return ipv6_stub->ipv6_dev_find(state->net, &ipv6_hdr(skb)->daddr, NULL);
-#endif
-	return inet_addr_type_dev_table(state->net, state->in, ip_hdr(skb)->daddr) == RTN_LOCAL;
-}
-
-static unsigned int hook_arrives(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
-{
-	const struct eqds_dev *ed = priv;
-
-	if (rcu_access_pointer(nf_ct_hook) && state->in->ifindex == ed->link &&
-	    hook_is_for_tunnels(skb, state))
-		hook_untrack(skb);
-	return NF_ACCEPT;
-}
-
-/* Before connection tracking, and after it has put fragments together. */
-static const struct nf_hook_ops hook_untrack_ops[] = {
-	{.hook = hook_leaves,
-	 .pf = NFPROTO_IPV4,
-	 .hooknum = NF_INET_LOCAL_OUT,
-	 .priority = NF_IP_PRI_RAW},
-	{.hook = hook_leaves,
-	 .pf = NFPROTO_IPV6,
-	 .hooknum = NF_INET_LOCAL_OUT,
-	 .priority = NF_IP6_PRI_RAW},
-	{.hook = hook_arrives,
-	 .pf = NFPROTO_IPV4,
-	 .hooknum = NF_INET_PRE_ROUTING,
-	 .priority = NF_IP_PRI_RAW},
-	{.hook = hook_arrives,
-	 .pf = NFPROTO_IPV6,
-	 .hooknum = NF_INET_PRE_ROUTING,
-	 .priority = NF_IP6_PRI_RAW},
-};
-
-/* RTNL. */
-int eqds_hook_untrack_open(struct eqds_dev *ed)
-{
-	BUILD_BUG_ON(ARRAY_SIZE(hook_untrack_ops) != ARRAY_SIZE(ed->untrack));
-	memcpy(ed->untrack, hook_untrack_ops, sizeof(hook_untrack_ops));
-	for (u32 i = 0; i < ARRAY_SIZE(ed->untrack); i++)
-		ed->untrack[i].priv = ed;
-	return nf_register_net_hooks(ed->net, ed->untrack, ARRAY_SIZE(ed->untrack));
-}
-
-/* RTNL. Waits for packets that are in the hooks. */
-void eqds_hook_untrack_close(struct eqds_dev *ed)
-{
-	nf_unregister_net_hooks(ed->net, ed->untrack, ARRAY_SIZE(ed->untrack));
-}
-
-#endif
 
 /* RTNL. */
 int eqds_hook_open(struct eqds_dev *ed)
@@ -351,19 +257,6 @@ int eqds_hook_open(struct eqds_dev *ed)
 }
 
 void eqds_hook_close(struct eqds_dev *ed)
-{
-}
-
-#endif
-
-#if !IS_ENABLED(CONFIG_NETFILTER) || !IS_ENABLED(CONFIG_NF_CONNTRACK)
-
-int eqds_hook_untrack_open(struct eqds_dev *ed)
-{
-	return 0;
-}
-
-void eqds_hook_untrack_close(struct eqds_dev *ed)
 {
 }
 

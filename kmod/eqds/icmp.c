@@ -10,8 +10,10 @@
  *
  * An attacker off the path has to guess the epoch, the cookie and a number that is under way. One
  * on the path, who can quote a packet, ends no tunnel whose peer has answered, nor any with a key.
- * IPv6's stack believes anybody's word on the MTU, down to 1280 bytes; IPv4's is not asked: udp.c.
+ * IPv6's stack believes anybody's word on the MTU, down to 1280 bytes; IPv4's is not asked: sock.c.
  */
+#include "eqds/icmp.h"
+
 #include <linux/icmp.h>
 #include <linux/icmpv6.h>
 #include <net/icmp.h>
@@ -19,7 +21,9 @@
 #include <net/ipv6.h>
 #include <net/route.h>
 
-#include "eqds/device.h"
+#include "eqds/life.h"
+#include "eqds/table.h"
+#include "eqds/work.h"
 
 /*
  * Grace period before an unreachable error ends a tunnel. Before that, another interface of the
@@ -57,7 +61,7 @@ static struct eqds_tx *icmp_tunnel(struct eqds_dev *ed, const struct sk_buff *sk
 		peer = ipv6_hdr(skb)->daddr;
 	else
 		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &peer);
-	tx = eqds_tunnel_tx(ed, &peer, head.sender);
+	tx = eqds_table_tx(ed, &peer, head.sender);
 	return tx && icmp_is_under_way(&tx->core, &head) ? tx : NULL;
 }
 
@@ -88,34 +92,10 @@ int eqds_icmp_lookup(struct sock *sk, struct sk_buff *skb)
 	if (tx && unreachable && !tx->core.cookie && !ed->tag_bytes &&
 	    ktime_get_ns() >= tx->core.heard_ns + ICMP_PATIENCE_NS) {
 		ed->stats.tx_unreachable++;
-		eqds_tunnel_tx_lose(ed, tx, &work);
+		eqds_life_tx_lose(ed, tx, &work);
 	}
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	return tx ? 0 : -ENOENT;
 }
 
-/* icmp_send() wants the route of the packet it is about. */
-static bool icmp_set_route(struct eqds_dev *ed, struct sk_buff *skb)
-{
-	struct flowi4 fl4 = {.daddr = ip_hdr(skb)->daddr};
-	struct rtable *rt = ip_route_output_key(dev_net(ed->dev), &fl4);
-
-	if (IS_ERR(rt))
-		return false;
-	skb_dst_drop(skb);
-	skb_dst_set(skb, &rt->dst);
-	return true;
-}
-
-/* Consumes an inner packet that can't reach its host, and tells its sender. Not under the lock. */
-void eqds_icmp_tell(struct eqds_dev *ed, struct sk_buff *skb)
-{
-	skb->dev = ed->dev;
-	memset(skb->cb, 0, sizeof(skb->cb)); /* IP options, to the stack */
-	if (skb->protocol == htons(ETH_P_IPV6))
-		icmpv6_send(skb, ICMPV6_DEST_UNREACH, ICMPV6_ADDR_UNREACH, 0);
-	else if (skb->protocol == htons(ETH_P_IP) && icmp_set_route(ed, skb))
-		icmp_send(skb, ICMP_DEST_UNREACH, ICMP_HOST_UNREACH, 0);
-	kfree_skb(skb);
-}

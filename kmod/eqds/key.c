@@ -2,16 +2,19 @@
 /*
  * The device's key: packets leave with a tag, and others are dropped before they wait for anything.
  *
- *   udp_emit -> eqds_key_seal        the outer addresses are known, and no lock is held
+ *   eqds_emit -> eqds_key_seal       the outer addresses are known, and no lock is held
  *   eqds_recv -> eqds_key_verify     on each CPU that packets arrive on
  *
  * Old packets are told by the cookie of their peer, which changes when a tunnel from it ends.
  */
-#include <net/ip.h>
+#include "eqds/key.h"
+
+#include <linux/rtnetlink.h>
+#include <linux/slab.h>
 #include <net/ipv6.h>
 
 #include "core/eqds/tag.h"
-#include "eqds/device.h"
+#include "eqds/ends.h"
 
 struct eqds_key {
 	struct base_siphash_key siphash;
@@ -97,7 +100,7 @@ bool eqds_key_verify(struct eqds_dev *ed, struct sk_buff *skb)
 	header = skb->data + at;
 	if (!key && !(skb->len > at && header[0] & EQDS_KIND_TAGGED))
 		return true;
-	eqds_udp_ends(skb, ends.from, ends.to);
+	eqds_ends(skb, ends.from, ends.to);
 	why = eqds_tag_check(header, skb->len - at, &ends, key ? &key->siphash : NULL);
 	if (why == EQDS_TAG_GOOD && key && eqds_tag_covers_payload(header)) {
 		eqds_tag_payload_begin(&payload, &key->siphash);
@@ -141,19 +144,21 @@ void eqds_key_cookie_used(struct eqds_dev *ed, const struct in6_addr *peer)
 	++*key_generation(ed, peer);
 }
 
-/* bytes: NULL for no key. Tunnels begin anew. RTNL. */
-int eqds_key_set(struct eqds_dev *ed, const u8 *bytes, struct netlink_ext_ack *extack)
+/* NULL: no memory. */
+struct eqds_key *eqds_key_make(const u8 *bytes)
 {
-	struct eqds_key *old = rtnl_dereference(ed->key), *key = NULL;
-	int err;
+	struct eqds_key *key = kzalloc(sizeof(*key), GFP_KERNEL);
 
-	if (bytes) {
-		key = kzalloc(sizeof(*key), GFP_KERNEL);
-		if (!key)
-			return -ENOMEM;
+	if (key)
 		base_siphash_key_load(&key->siphash, bytes);
-	}
-	eqds_netdev_quiesce(ed); /* the tunnels' last packets have the old tag */
+	return key;
+}
+
+/* key: NULL for none. With the device quiesced; no datagram of before is left. RTNL. */
+void eqds_key_replace(struct eqds_dev *ed, struct eqds_key *key)
+{
+	struct eqds_key *old = rtnl_dereference(ed->key);
+
 	rcu_assign_pointer(ed->key, key);
 	spin_lock_bh(&ed->lock);
 	ed->tag_bytes = key ? EQDS_TAG_BYTES : 0;
@@ -162,9 +167,7 @@ int eqds_key_set(struct eqds_dev *ed, const u8 *bytes, struct netlink_ext_ack *e
 	/* No datagram that the old key verified, or none, reaches the new tunnels. */
 	synchronize_net();
 	skb_queue_purge(&ed->backlog);
-	err = eqds_netdev_fit(ed, extack);
 	kfree_sensitive(old);
-	return err;
 }
 
 /* With the device gone. */

@@ -9,29 +9,23 @@
  *   guests    devices in namespaces of users without privileges hold packets of one account,
  *             memory_guests_bytes, since such a user can make any number of devices. Each can hold
  *             a part of the room left, so one leaves room for the others
- *   tunnels   ed->tunnels_max of a direction (tunnel.c); when the kernel is short of memory, those
- *             that were idle for SHRINK_IDLE_NS go, which costs their next packet a round trip
+ *   tunnels   ed->tunnels_max of a direction (life.c), and fewer when memory is short (shrink.c)
  */
+#include "eqds/memory.h"
+
 #include <linux/capability.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 #include <net/net_namespace.h>
 
-#include "compat/shrinker.h"
-#include "eqds/device.h"
-
 /* Packets can hold 1 / 2^n of the machine's memory, unless the operator says otherwise. */
 #define MEMORY_HELD_SHIFT 3
-/* A tunnel in use has packets more often than this. */
-#define SHRINK_IDLE_NS NSEC_PER_SEC
 /* A reorder queue can hold 1 / 2^n of the room that is left. */
 #define MEMORY_TUNNEL_SHIFT 3
 /* Guests can hold 1 / 2^n of the machine's memory together, and each 1 / 2^n of the room left. */
 #define MEMORY_GUESTS_SHIFT 4
 #define MEMORY_GUEST_SHIFT 1
-/* Tunnels looked at under one lock. */
-#define SHRINK_BATCH 64UL
 
 /* Nodes that a device keeps for its next packets. With KASAN, which watches freed memory, none. */
 #define MEMORY_SPARES_MAX (IS_ENABLED(CONFIG_KASAN) ? 0U : 256U)
@@ -157,48 +151,16 @@ bool eqds_memory_may_hold(const struct eqds_dev *ed, const struct eqds_rx *rx, u
 	return held < max && rx->held_bytes + bytes <= (max - held) >> MEMORY_TUNNEL_SHIFT;
 }
 
-static unsigned long memory_count(struct shrinker *shrinker, struct shrink_control *sc)
-{
-	const struct eqds_dev *ed = compat_shrinker_private(shrinker);
-
-	return READ_ONCE(ed->tx.count) + READ_ONCE(ed->rx.count) ?: SHRINK_EMPTY;
-}
-
-static unsigned long memory_scan(struct shrinker *shrinker, struct shrink_control *sc)
-{
-	struct eqds_dev *ed = compat_shrinker_private(shrinker);
-	unsigned long looks = min(sc->nr_to_scan, SHRINK_BATCH);
-	struct eqds_work work;
-	u32 freed = 0;
-
-	eqds_work_init(&work);
-	/* RCU, while the device may be on its way down: its socket stays for what leaves here. */
-	rcu_read_lock();
-	spin_lock_bh(&ed->lock);
-	if (ed->up)
-		freed = eqds_tunnel_shrink(ed, ktime_get_ns() - SHRINK_IDLE_NS, looks, &work);
-	ed->stats.shrunk += freed;
-	spin_unlock_bh(&ed->lock);
-	eqds_work_run(ed, &work);
-	rcu_read_unlock();
-	sc->nr_scanned = looks;
-	return freed ?: SHRINK_STOP;
-}
-
-int eqds_memory_open(struct eqds_dev *ed)
+void eqds_memory_open(struct eqds_dev *ed)
 {
 	ed->tunnels_max = EQDS_TUNNELS_MAX;
 	ed->held_max_bytes = memory_part(MEMORY_HELD_SHIFT);
-	ed->shrinker = compat_shrinker_make("eqds", ed, memory_count, memory_scan);
-	return ed->shrinker ? 0 : -ENOMEM;
 }
 
 void eqds_memory_close(struct eqds_dev *ed)
 {
 	struct eqds_node *node;
 
-	compat_shrinker_free(ed->shrinker);
-	ed->shrinker = NULL;
 	while ((node = ed->spares)) {
 		ed->spares = node->spare;
 		kmem_cache_free(memory_nodes, node);

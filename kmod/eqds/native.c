@@ -6,6 +6,8 @@
  *                                  |
  *                                  +-- the eqds device goes: POLLHUP, nothing is sent any more
  */
+#include "eqds/native.h"
+
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/log2.h>
@@ -21,7 +23,10 @@
 #include <linux/vmalloc.h>
 #include <net/net_namespace.h>
 
-#include "eqds/native.h"
+#include "eqds/native_report.h"
+#include "eqds/native_tx.h"
+#include "eqds/native_types.h"
+#include "eqds/xmit.h"
 
 /* Pages pinned by one call, so that a signal is seen in between. */
 #define NATIVE_PIN_PAGES 1024
@@ -53,16 +58,6 @@ static void native_free(struct kref *refs)
 	struct eqds_native *native = container_of(refs, struct eqds_native, refs);
 
 	queue_work(native_ends, &native->end);
-}
-
-void eqds_native_get(struct eqds_native *native)
-{
-	kref_get(&native->refs);
-}
-
-void eqds_native_put(struct eqds_native *native)
-{
-	kref_put(&native->refs, native_free);
 }
 
 /* ---- the area ---- */
@@ -172,7 +167,7 @@ static int native_bind(struct eqds_native *native, struct eqds_native_setup *set
 		return -EPERM;
 	rtnl_lock();
 	dev = __dev_get_by_index(net, setup->ifindex);
-	if (!dev || dev->rtnl_link_ops != &eqds_link_ops || dev->reg_state != NETREG_REGISTERED)
+	if (!dev || !eqds_xmit_is_of(dev) || dev->reg_state != NETREG_REGISTERED)
 		goto unlock;
 	ed = netdev_priv(dev);
 	err = native_take_port(native, ed, setup->port);
@@ -247,6 +242,7 @@ static int native_open(struct inode *inode, struct file *file)
 	if (!native)
 		return -ENOMEM;
 	kref_init(&native->refs);
+	native->free = native_free;
 	INIT_WORK(&native->end, native_end);
 	mutex_init(&native->calls);
 	spin_lock_init(&native->lock);

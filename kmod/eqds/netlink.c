@@ -4,11 +4,18 @@
  * include/uapi/remora_eqds.h. A dump in several messages goes on at the bucket it came to, so an
  * entry that is made or freed meanwhile may be missing.
  */
+#include "eqds/netlink.h"
+
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
 #include <net/genetlink.h>
 
-#include "eqds/device.h"
+#include "eqds/configure.h"
+#include "eqds/hook.h"
+#include "eqds/memory.h"
+#include "eqds/rdma.h"
+#include "eqds/rule.h"
+#include "eqds/xmit.h"
 #include "uapi/remora_eqds.h"
 
 #define NETLINK_BUCKETS ((long)ARRAY_SIZE(((struct eqds_dev *)NULL)->tx.hash))
@@ -139,7 +146,7 @@ static int netlink_tunnels(struct sk_buff *msg, struct netlink_callback *cb)
 	BUILD_BUG_ON(sizeof(*at) > sizeof(cb->args));
 	rtnl_lock();
 	for_each_netdev(sock_net(cb->skb->sk), dev) {
-		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
+		if (!eqds_xmit_is_of(dev) || n++ < at->device)
 			continue;
 		err = netlink_put_device(msg, cb, netdev_priv(dev), at);
 		if (err)
@@ -199,7 +206,8 @@ static int netlink_put_dev(struct sk_buff *msg, struct netlink_callback *cb, str
 		return -EMSGSIZE;
 	if (nla_put_string(msg, EQDS_A_DEVICE, ed->dev->name) ||
 	    nla_put_string(msg, EQDS_A_LINK, link ? link->name : "") ||
-	    nla_put_u32(msg, EQDS_A_MBITS, eqds_ethtool_mbits(ed)) || netlink_put_state(msg, ed)) {
+	    nla_put_u32(msg, EQDS_A_MBITS, eqds_configure_mbits(ed)) ||
+	    netlink_put_state(msg, ed)) {
 		genlmsg_cancel(msg, head);
 		return -EMSGSIZE;
 	}
@@ -215,7 +223,7 @@ static int netlink_devices(struct sk_buff *msg, struct netlink_callback *cb)
 
 	rtnl_lock();
 	for_each_netdev(sock_net(cb->skb->sk), dev) {
-		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
+		if (!eqds_xmit_is_of(dev) || n++ < at->device)
 			continue;
 		if (netlink_put_dev(msg, cb, netdev_priv(dev)))
 			break;
@@ -235,7 +243,7 @@ static struct eqds_dev *netlink_device(struct genl_info *info)
 		return NULL;
 	}
 	dev = __dev_get_by_name(genl_info_net(info), nla_data(info->attrs[EQDS_A_DEVICE]));
-	if (!dev || dev->rtnl_link_ops != &eqds_link_ops) {
+	if (!dev || !eqds_xmit_is_of(dev)) {
 		NL_SET_ERR_MSG_MOD(info->extack, "no such eqds device");
 		return NULL;
 	}
@@ -270,7 +278,7 @@ static int netlink_set(struct sk_buff *msg, struct genl_info *info)
 	spin_unlock_bh(&ed->lock);
 	err = 0;
 	if (tb[EQDS_A_WINDOW_MTUS])
-		err = eqds_netdev_set_window(ed, nla_get_u16(tb[EQDS_A_WINDOW_MTUS]));
+		err = eqds_configure_window(ed, nla_get_u16(tb[EQDS_A_WINDOW_MTUS]));
 	if (!err && tb[EQDS_A_CNP])
 		err = eqds_rdma_set_cnp(ed, nla_get_u8(tb[EQDS_A_CNP]));
 unlock:
@@ -287,7 +295,7 @@ static int netlink_key(struct sk_buff *msg, struct genl_info *info)
 	rtnl_lock();
 	ed = netlink_device(info);
 	if (ed)
-		err = eqds_key_set(ed, key ? nla_data(key) : NULL, info->extack);
+		err = eqds_configure_key(ed, key ? nla_data(key) : NULL, info->extack);
 	rtnl_unlock();
 	return err;
 }
@@ -445,7 +453,7 @@ static int netlink_rules(struct sk_buff *msg, struct netlink_callback *cb)
 
 	rtnl_lock();
 	for_each_netdev(sock_net(cb->skb->sk), dev) {
-		if (dev->rtnl_link_ops != &eqds_link_ops || n++ < at->device)
+		if (!eqds_xmit_is_of(dev) || n++ < at->device)
 			continue;
 		if (netlink_put_rules(msg, cb, netdev_priv(dev), at))
 			break;

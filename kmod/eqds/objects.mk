@@ -11,8 +11,9 @@ eqds_core-y := kmod/eqds/core_main.o \
 # `ip link add ... type eqds`: the protocol between sockets and skbs.
 obj-m += eqds.o
 
-eqds-y := $(addprefix kmod/eqds/, netdev.o ethtool.o tunnel.o memory.o xmit.o recv.o train.o whole.o reply.o rule.o key.o hook.o rdma.o pull.o udp.o icmp.o netlink.o \
-	native.o native_io.o)
+eqds-y := $(addprefix kmod/eqds/, table.o memory.o rule.o whole.o train.o key.o rdma.o native_rx.o native_report.o head.o unreachable.o \
+	emit.o deliver.o reply.o send.o settle.o work.o life.o pull.o xmit.o recv.o icmp.o shrink.o sock.o hook.o untrack.o native_tx.o \
+	configure.o native.o ethtool.o netlink.o netdev.o main.o)
 
 # `tc qdisc add ... trim`: the switch.
 obj-m += sch_trim.o

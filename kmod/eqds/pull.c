@@ -4,8 +4,11 @@
  * MTU, and when. A pull that is due leaves with the packet that asked for it; else a timer waits
  * for its time. Pulls that are late, because the timer was, follow each other, up to a burst.
  */
-#include "eqds/device.h"
+#include "eqds/pull.h"
+
+#include "eqds/reply.h"
 #include "eqds/trace.h"
+#include "eqds/work.h"
 
 /* Late pulls are made up for as far as timers of a busy machine are late. */
 #define PULL_BURST_NS  (100 * NSEC_PER_USEC)

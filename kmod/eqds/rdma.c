@@ -15,6 +15,8 @@
  * is told to slow down by a packet that seems to come from the peer. A NIC that implements DCQCN
  * heeds it; soft-RoCE ignores it.
  */
+#include "eqds/rdma.h"
+
 #include <linux/etherdevice.h>
 #include <linux/if_arp.h>
 #include <linux/if_ether.h>
@@ -24,7 +26,8 @@
 #include <net/ip.h>
 #include <net/ipv6.h>
 
-#include "eqds/device.h"
+#include "eqds/ends.h"
+#include "eqds/rule.h"
 
 /* Offset of the base transport header; 0: it is another kind of packet. */
 static u32 rdma_offset(const struct sk_buff *skb)
@@ -78,7 +81,7 @@ static void rdma_track(struct eqds_dev *ed, const struct sk_buff *skb, bool outg
 	if (!roce)
 		return;
 	bytes = rdma_bth(skb, bth);
-	eqds_udp_ends(skb, ends.from, ends.to);
+	eqds_ends(skb, ends.from, ends.to);
 	eqds_roce_track(roce, &ends, bth, bytes, outgoing);
 }
 
@@ -130,7 +133,7 @@ void eqds_rdma_congested(struct eqds_dev *ed, const struct sk_buff *skb, struct 
 
 	if (!roce)
 		return;
-	eqds_udp_ends(skb, ends.from, ends.to);
+	eqds_ends(skb, ends.from, ends.to);
 	if (!eqds_roce_source(roce, &ends, bth, rdma_bth(skb, bth), &qpn)) {
 		ed->stats.tx_cnp_unknown++;
 		return;
@@ -156,7 +159,7 @@ static bool rdma_may_enter(struct eqds_dev *ed, const struct sk_buff *skb,
 
 	if (eqds_rule_find(&ed->rules[EQDS_RULE_ALLOW], peer))
 		return true;
-	eqds_udp_ends(skb, from.s6_addr, to.s6_addr);
+	eqds_ends(skb, from.s6_addr, to.s6_addr);
 	rule = eqds_rule_find(&ed->rules[EQDS_RULE_MAP], &from);
 	return rule && ipv6_addr_equal(&rule->peer, peer);
 }

@@ -6,160 +6,36 @@
  *   eqds_recv --> backlog --> eqds_recv_poll: a batch under one lock
  *                               header -> control: eqds_sender_receive
  *                                      -> data:    eqds_receiver_receive -> eqds_reply
- *                               eqds_xmit_ready, eqds_pull_run, eqds_reply_flush
- *   GRO <- eqds_recv_deliver <- in order
+ *                               eqds_send_ready, eqds_pull_run, eqds_reply_flush
+ *   GRO <- eqds_deliver <- in order
  *
  * The checksum was verified by the stack, which calls eqds_recv() after it.
  */
-#include <linux/if_ether.h>
-#include <linux/slab.h>
+#include "eqds/recv.h"
+
 #include <net/inet_ecn.h>
-#include <net/ip_tunnels.h>
 #include <net/ipv6.h>
 #include <net/udp.h>
 
-#include "compat/compat.h"
-#include "eqds/device.h"
+#include "eqds/head.h"
+#include "eqds/key.h"
+#include "eqds/life.h"
+#include "eqds/memory.h"
+#include "eqds/pull.h"
+#include "eqds/reply.h"
+#include "eqds/rule.h"
+#include "eqds/send.h"
+#include "eqds/settle.h"
+#include "eqds/table.h"
 #include "eqds/trace.h"
-
-/* ---- delivery ---- */
-
-/*
- * Copies an outer CE mark to an ECN-capable inner packet (RFC 6040); for others the core alone
- * answers it (rate.h). False if the header can't be written.
- */
-static bool recv_ecn(struct sk_buff *skb, u8 outer_tos, bool v6)
-{
-	const u8 inner_tos = v6 ? ipv6_get_dsfield(ipv6_hdr(skb)) : ip_hdr(skb)->tos;
-
-	if (!INET_ECN_is_ce(outer_tos) || INET_ECN_is_not_ect(inner_tos))
-		return true;
-	/* The sender's copy may share the header, if both are of one kernel. */
-	return !skb_ensure_writable(skb, v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) &&
-	       INET_ECN_set_ce(skb);
-}
-
-/* A program's packet. */
-static void recv_native(struct eqds_dev *ed, struct sk_buff *skb)
-{
-	const u32 bytes = skb->len;
-	const u32 tag_bytes = EQDS_CB(skb)->tagged ? EQDS_TAG_BYTES : 0;
-	const bool good = eqds_native_deliver(ed, skb, sizeof(struct udphdr) + EQDS_DATA_BYTES +
-							       tag_bytes);
-
-	spin_lock_bh(&ed->lock);
-	if (good)
-		ed->stats.rx_native++;
-	else
-		ed->stats.rx_drop_native++;
-	spin_unlock_bh(&ed->lock);
-	if (good)
-		dev_sw_netstats_rx_add(ed->dev, bytes);
-	consume_skb(skb);
-}
-
-/* A packet of the RDMA class, without outer headers, for a device that stands on the link. */
-static void recv_rdma(struct eqds_dev *ed, struct sk_buff *skb, const struct in6_addr *peer)
-{
-	const u32 bytes = skb->len;
-	const bool good = eqds_rdma_receive(ed, skb, peer);
-
-	spin_lock_bh(&ed->lock);
-	if (good)
-		ed->stats.rx_rdma++;
-	else
-		ed->stats.rx_drop_rdma++;
-	spin_unlock_bh(&ed->lock);
-	if (!good) {
-		kfree_skb(skb);
-		return;
-	}
-	dev_sw_netstats_rx_add(ed->dev, bytes);
-	netif_rx(skb);
-}
-
-/*
- * Strip the outer headers of a datagram whose turn it is, and hand it to the stack. A bad payload
- * is dropped here and not on arrival: the tunnel has to acknowledge it, or it would come again.
- */
-void eqds_recv_deliver(struct eqds_dev *ed, struct sk_buff *skb, bool polling)
-{
-	const struct eqds_cb cb = *EQDS_CB(skb);
-	const bool v6 = cb.next_proto == EQDS_PROTO_IPV6;
-	const __be16 protocol = htons(v6 ? ETH_P_IPV6 : ETH_P_IP);
-	const u32 head_bytes =
-		sizeof(struct udphdr) + EQDS_DATA_BYTES + (cb.tagged ? EQDS_TAG_BYTES : 0);
-	struct net_device *dev = ed->dev;
-	u32 bytes;
-
-	if (cb.next_proto == EQDS_PROTO_NATIVE) {
-		recv_native(ed, skb);
-		return;
-	}
-	if ((!v6 && cb.next_proto != EQDS_PROTO_IPV4) ||
-	    iptunnel_pull_header(skb, head_bytes, protocol, eqds_is_away(ed)))
-		goto bad;
-	skb->dev = dev;
-	skb_reset_network_header(skb);
-	if (!pskb_inet_may_pull(skb) || ip_hdr(skb)->version != (v6 ? 6 : 4))
-		goto bad;
-	if (!recv_ecn(skb, cb.tos, v6))
-		goto bad;
-	if (cb.rdma) {
-		recv_rdma(ed, skb, &cb.peer);
-		return;
-	}
-	skb_reset_mac_header(skb);
-	bytes = skb->len;
-	dev_sw_netstats_rx_add(dev, bytes);
-	/* GRO takes fragments out of a packet. A capture's clone must not have the same. */
-	if (polling && !skb_unclone(skb, GFP_ATOMIC | __GFP_NOWARN))
-		napi_gro_receive(&ed->napi, skb);
-	else
-		netif_rx(skb);
-	return;
-
-bad:
-	DEV_STATS_INC(dev, rx_errors);
-	kfree_skb(skb);
-}
-
-static void recv_chain(struct eqds_dev *ed, struct eqds_rx *rx, struct eqds_packet *packet,
-		       struct sk_buff_head *to)
-{
-	while (packet) {
-		struct eqds_node *node = container_of(packet, struct eqds_node, core);
-
-		packet = packet->next;
-		rx->held_bytes -= node->held_bytes;
-		__skb_queue_tail(to, eqds_node_put(ed, node));
-	}
-}
-
-/* Do what the core says after an event of a receiver; frees rx if the core has closed it. */
-void eqds_recv_settle(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_out *out,
-		      struct eqds_work *work)
-{
-	lockdep_assert_held(&ed->lock);
-	recv_chain(ed, rx, out->deliver, &work->deliver);
-	recv_chain(ed, rx, out->free, &work->free);
-	if (out->send)
-		eqds_reply(ed, rx, &out->head, work);
-	ed->stats.receiver[out->verdict]++;
-	trace_eqds_outcome(ed, &rx->tunnel, out->verdict);
-	if (rx->core.held > ed->stats.rx_held_max)
-		ed->stats.rx_held_max = rx->core.held;
-	/* Without an epoch it was never established, for its first packet was refused. */
-	if (!rx->core.established)
-		eqds_tunnel_rx_free(ed, rx);
-	else
-		eqds_tunnel_due(ed, &rx->tunnel, eqds_receiver_deadline_ns(&rx->core));
-}
+#include "eqds/train.h"
+#include "eqds/whole.h"
+#include "eqds/work.h"
 
 static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr *peer,
 			 const struct eqds_head *head, struct eqds_work *work)
 {
-	struct eqds_tx *tx = eqds_tunnel_tx(ed, peer, head->sender);
+	struct eqds_tx *tx = eqds_table_tx(ed, peer, head->sender);
 	struct eqds_out out;
 
 	lockdep_assert_held(&ed->lock);
@@ -169,14 +45,14 @@ static void recv_control(struct eqds_dev *ed, u64 now_ns, const struct in6_addr 
 		return;
 	}
 	eqds_sender_receive(&tx->core, now_ns, head, &out);
-	eqds_xmit_settle(ed, tx, &out, work);
+	eqds_settle_tx(ed, tx, &out, work);
 }
 
 /* The tunnel of a data packet. NULL: it has none and gets none; the peer is told why. */
 static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb,
 				   const struct eqds_head *head, struct eqds_work *work)
 {
-	struct eqds_rx *rx = eqds_tunnel_rx(ed, cb, head->sender);
+	struct eqds_rx *rx = eqds_table_rx(ed, cb, head->sender);
 	const struct in6_addr *peer = &cb->peer;
 	struct eqds_out out;
 	u64 cookie;
@@ -198,7 +74,7 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb
 			rx->core.cookie = eqds_key_cookie(ed, peer, 0);
 			return rx;
 		}
-		rx = eqds_tunnel_rx_new(ed, cb, head->sender, cookie, work);
+		rx = eqds_life_rx_new(ed, cb, head->sender, cookie, work);
 		if (!rx)
 			ed->stats.rx_drop_memory++;
 		return rx;
@@ -206,11 +82,11 @@ static struct eqds_rx *recv_tunnel(struct eqds_dev *ed, const struct eqds_cb *cb
 	ed->stats.rx_refused++;
 	if (head->claims && head->cookie != eqds_cookie_claim(peer, sizeof(*peer))) {
 		ed->stats.rx_translated++;
-		eqds_xmit_translated(ed, cb, &out.head, work);
+		eqds_head_send_translated(ed, cb, &out.head, work);
 		out.send = cb->sport == htons(EQDS_PORT);
 	}
 	if (out.send)
-		eqds_xmit_head(ed, peer, &cb->local, &out.head, work);
+		eqds_head_send(ed, peer, &cb->local, &out.head, work);
 	return NULL;
 }
 
@@ -247,7 +123,7 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 	ed->stats.rx_packets += head->more + 1;
 	ed->stats.rx_trains += head->more != 0;
 	eqds_receiver_receive(&rx->core, now_ns, head, bytes, node ? &node->core : NULL, &out);
-	eqds_recv_settle(ed, rx, &out, work);
+	eqds_settle_rx(ed, rx, &out, work);
 	return node;
 }
 
@@ -373,6 +249,13 @@ drop:
 	return 0;
 }
 
+/* Is the socket a tunnel's, of any device? */
+bool eqds_recv_is_tunnels(const struct sock *sk)
+{
+	return sk && sk_fullsock(sk) && sk->sk_protocol == IPPROTO_UDP &&
+	       READ_ONCE(udp_sk(sk)->encap_rcv) == eqds_recv;
+}
+
 /*
  * Moves at most count datagrams from the backlog, whose lock no interrupt takes. The caller holds
  * ed->lock until they are handled: tunnels of a new key must not get what an old one verified.
@@ -411,11 +294,11 @@ int eqds_recv_poll(struct napi_struct *napi, int budget)
 	}
 	ed->stats.rx_polls++;
 	if (ed->up) {
-		eqds_xmit_ready(ed, now_ns, &work);
+		eqds_send_ready(ed, now_ns, &work);
 		eqds_pull_run(ed, now_ns, &work);
 	}
 	eqds_reply_flush(ed, &work);
-	eqds_tunnel_postpone(ed, now_ns);
+	eqds_table_postpone(ed, now_ns);
 	spin_unlock_bh(&ed->lock);
 	eqds_work_run(ed, &work);
 	if (done < budget && napi_complete_done(napi, done) && !skb_queue_empty(&ed->backlog))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Replies wait for the end of a batch of packets: core/eqds/reply.h. */
-#include "eqds/device.h"
+#include "eqds/reply.h"
+
+#include "eqds/head.h"
 
 /* The caller calls eqds_reply_flush() before the unlock. */
 void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head *head,
@@ -12,7 +14,7 @@ void eqds_reply(struct eqds_dev *ed, struct eqds_rx *rx, const struct eqds_head 
 
 	lockdep_assert_held(&ed->lock);
 	for (u32 i = 0; i < count; i++)
-		eqds_xmit_head(ed, &rx->tunnel.peer, &rx->tunnel.local, &leaves[i], work);
+		eqds_head_send(ed, &rx->tunnel.peer, &rx->tunnel.local, &leaves[i], work);
 	if (!rx->reply.waits)
 		list_del_init(&rx->replying);
 	else if (!waited)
@@ -29,6 +31,6 @@ void eqds_reply_flush(struct eqds_dev *ed, struct eqds_work *work)
 	list_for_each_entry_safe(rx, next, &ed->replies, replying) {
 		list_del_init(&rx->replying);
 		rx->reply.waits = false;
-		eqds_xmit_head(ed, &rx->tunnel.peer, &rx->tunnel.local, &rx->reply.head, work);
+		eqds_head_send(ed, &rx->tunnel.peer, &rx->tunnel.local, &rx->reply.head, work);
 	}
 }

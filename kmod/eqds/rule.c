@@ -10,12 +10,12 @@
  * A kind is a hash table of (prefix, length). A look-up tries the lengths in use, the longest
  * first. Readers are under RCU; writers hold RTNL.
  */
+#include "eqds/rule.h"
+
 #include <linux/ip.h>
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <net/ipv6.h>
-
-#include "eqds/device.h"
 
 /* Of a kind: a bound on memory that a mistaken script takes. */
 #define RULES_MAX 4096U

@@ -18,13 +18,13 @@
  * GRO also sees packets that this host forwards. A train of them would leave with one number for
  * all. So packets are joined only if their outer destination is an address of this host.
  */
+#include "eqds/train.h"
+
 #include <net/gro.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
 #include <net/route.h>
 #include <net/udp.h>
-
-#include "eqds/device.h"
 
 /* GRO marks a train by one of each. */
 #define TRAIN_TUNNEL (SKB_GSO_UDP_TUNNEL | SKB_GSO_UDP_TUNNEL_CSUM)

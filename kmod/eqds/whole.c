@@ -14,14 +14,14 @@
  * A path may change IP IDs. The core asks for proof that it does not: until then a packet leaves
  * segment by segment, and so does one whose tunnel has credit for one segment alone (sender.h).
  */
+#include "eqds/whole.h"
+
 #include <linux/mm.h>
 #include <linux/tcp.h>
 #include <net/ip.h>
 #include <net/ip6_checksum.h>
 #include <net/ipv6.h>
 #include <net/tcp.h>
-
-#include "eqds/device.h"
 
 /* Outer headers over IPv4, with the tunnel's. */
 #define WHOLE_OUTER_BYTES (sizeof(struct iphdr) + sizeof(struct udphdr) + EQDS_DATA_BYTES)

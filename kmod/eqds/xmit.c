@@ -1,240 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The sending edge: a packet that was routed into the device waits in its tunnel's queue for
- * credit, and its copies leave until one is acknowledged.
+ * The sending edge: a packet that was routed into the device, or captured, waits in its tunnel's
+ * queue for credit, and its copies leave until one is acknowledged.
  *
  *   eqds_xmit -> peer of the route's next hop -> class: drop or mark -> eqds_sender_enqueue
  *                                                                            |
- *   eqds_work_run <- copy, tunnel header <-  eqds_drr_send <- credit <-------+
- *
- * While it is queued, the packet stays charged to its socket, so that TCP neither overfills the
- * queue nor retransmits what has not left yet. From its first transmission on it is charged to
- * nobody, or TCP would wait for the acknowledgement of the tunnel before it sends more. Of a whole
- * packet, the first transmission is that of its first part.
+ *   eqds_work_run <- eqds_send_ready: copy, tunnel header <- credit <--------+
  */
+#include "eqds/xmit.h"
+
 #include <linux/if_ether.h>
 #include <linux/random.h>
-#include <linux/slab.h>
 #include <net/dst_metadata.h>
 #include <net/inet_ecn.h>
 #include <net/ip6_route.h>
 #include <net/ip_tunnels.h>
 #include <net/ipv6.h>
 #include <net/route.h>
-#include <net/udp_tunnel.h>
 
 #include "compat/compat.h"
-#include "eqds/device.h"
+#include "eqds/life.h"
+#include "eqds/memory.h"
+#include "eqds/rdma.h"
+#include "eqds/rule.h"
+#include "eqds/send.h"
+#include "eqds/settle.h"
+#include "eqds/table.h"
 #include "eqds/trace.h"
-
-static struct eqds_node *xmit_node(struct eqds_packet *packet)
-{
-	return container_of(packet - packet->nth, struct eqds_node, core);
-}
-
-static __be16 xmit_port(u32 path)
-{
-	return htons(EQDS_PATH_PORT | (path & (EQDS_PATHS - 1)));
-}
-
-/* A header without payload, from port to port. Returns its control block; NULL: no memory. */
-static struct eqds_cb *xmit_head(struct eqds_dev *ed, const struct in6_addr *peer,
-				 const struct in6_addr *local, const struct eqds_head *head,
-				 struct eqds_work *work)
-{
-	struct eqds_head sent = *head;
-	u32 bytes, headroom = ed->dev->needed_headroom;
-	struct sk_buff *skb;
-	struct eqds_cb *cb;
-
-	lockdep_assert_held(&ed->lock);
-	sent.tagged = ed->tag_bytes;
-	/* Other RTSs leave from ports of paths, since the path of this one may be dead. */
-	sent.claims = head->flags == (EQDS_SYN | EQDS_EMPTY) && !head->control && !head->cookie &&
-		      !sent.tagged && get_random_u32() & 1;
-	bytes = eqds_wire_bytes(ed->config.profile, &sent);
-	skb = alloc_skb(headroom + bytes, GFP_ATOMIC | __GFP_NOWARN);
-
-	if (!skb) {
-		ed->stats.tx_drop_memory++;
-		return NULL;
-	}
-	skb_reserve(skb, headroom);
-	eqds_wire_encode(ed->config.profile, &sent, skb_put(skb, bytes));
-	skb->priority = TC_PRIO_CONTROL;
-	cb = EQDS_CB(skb);
-	cb->peer = *peer;
-	cb->local = *local;
-	cb->sport = sent.claims ? htons(EQDS_PORT) : xmit_port(get_random_u32());
-	cb->dport = htons(EQDS_PORT);
-	cb->tos = 0;
-	cb->ttl = ed->ttl;
-	cb->tagged = sent.tagged;
-	cb->claims = sent.claims;
-	cb->counted = false;
-	__skb_queue_tail(&work->emit, skb);
-	trace_eqds_send(ed, peer, head);
-	ed->stats.tx_control++;
-	return cb;
-}
-
-/* Control, RTS or FIN. local: its source, or any. */
-void eqds_xmit_head(struct eqds_dev *ed, const struct in6_addr *peer, const struct in6_addr *local,
-		    const struct eqds_head *head, struct eqds_work *work)
-{
-	xmit_head(ed, peer, local, head, work);
-}
-
-/*
- * To a SYN that came by a translator of addresses, which passes this answer to the sender of the
- * SYN. A cookie in it would let a program behind the translator open tunnels in its name.
- */
-void eqds_xmit_translated(struct eqds_dev *ed, const struct eqds_cb *to,
-			  const struct eqds_head *head, struct eqds_work *work)
-{
-	struct eqds_head told = *head;
-	struct eqds_cb *cb;
-
-	told.marks |= EQDS_MARK_TRANSLATED;
-	told.cookie = 0;
-	cb = xmit_head(ed, &to->peer, &to->local, &told, work);
-	if (!cb)
-		return;
-	cb->sport = htons(EQDS_PORT);
-	cb->dport = to->sport;
-}
-
-/*
- * The traffic class of the outer packet. It is ECN-capable where the peer says that it heeds marks
- * on any packet, since the tunnel itself answers congestion of the network.
- */
-static u8 xmit_outer_tos(const struct eqds_dev *ed, const struct eqds_tx *tx, u8 inner_tos)
-{
-	const u8 tos = ed->tos == EQDS_TOS_INHERIT ? inner_tos : ed->tos;
-	const u8 outer_tos = INET_ECN_encapsulate(tos, inner_tos);
-
-	return tx->core.ecn && INET_ECN_is_not_ect(outer_tos) ? outer_tos | INET_ECN_ECT_0
-							      : outer_tos;
-}
-
-/* A program's packet has no IP header, and no protocol. */
-static u8 xmit_inner_tos(const struct sk_buff *skb)
-{
-	if (!skb->protocol)
-		return 0;
-	return skb->protocol == htons(ETH_P_IPV6) ? ipv6_get_dsfield(ipv6_hdr(skb))
-						  : ip_hdr(skb)->tos;
-}
-
-/* Not a clone: GRO at a receiver of this kernel would take its fragments. NULL: no memory. */
-static struct sk_buff *xmit_duplicate(const struct sk_buff *from, u32 headroom)
-{
-	struct sk_buff *skb =
-		__pskb_copy((struct sk_buff *)from, headroom, GFP_ATOMIC | __GFP_NOWARN);
-
-	/* The copy has the headers' offsets, and the checksum's start, from the old head. */
-	if (skb)
-		skb_headers_offset_update(skb, skb_headroom(skb) - skb_headroom(from));
-	return skb;
-}
-
-/*
- * A copy of the packet, or of a part of a whole one, under a tunnel header. Lost if memory is
- * short, as in the network.
- */
-static void xmit_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packet *packet,
-		      const struct eqds_head *head, struct eqds_work *work)
-{
-	const u32 headroom = ed->dev->needed_headroom, count = packet->more + 1;
-	struct eqds_node *node = xmit_node(packet);
-	const u8 tos = xmit_inner_tos(node->skb);
-	struct eqds_cb *cb;
-	struct sk_buff *skb;
-
-	skb_orphan(node->skb);
-	skb = node->segments == 1 ? xmit_duplicate(node->skb, headroom) :
-				    eqds_whole_cut(node->skb, headroom, packet->nth, count);
-	if (!skb)
-		goto no_memory;
-	if (udp_tunnel_handle_offloads(skb, true))
-		goto free;
-	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES + ed->tag_bytes));
-	cb = EQDS_CB(skb);
-	cb->peer = tx->tunnel.peer;
-	cb->local = tx->tunnel.local;
-	cb->sport = xmit_port(head->path);
-	cb->dport = htons(EQDS_PORT);
-	cb->claims = false;
-	cb->tos = xmit_outer_tos(ed, tx, tos);
-	cb->ttl = ed->ttl;
-	cb->tagged = head->tagged;
-	cb->counted = head->counted;
-	cb->ip_id = (u16)head->seq;
-	__skb_queue_tail(&work->emit, skb);
-	trace_eqds_send(ed, &tx->tunnel.peer, head);
-	ed->stats.tx_packets += count;
-	ed->stats.tx_whole += head->counted != 0;
-	ed->stats.tx_retransmits += head->attempt != 0;
-	return;
-
-free:
-	kfree_skb(skb);
-no_memory:
-	ed->stats.tx_drop_memory++;
-}
-
-/* Send what has credit. */
-void eqds_xmit_ready(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
-{
-	struct eqds_packet *packet;
-	struct eqds_sender *from;
-	struct eqds_head head;
-	struct eqds_tx *tx;
-
-	lockdep_assert_held(&ed->lock);
-	while ((packet = eqds_drr_send(&ed->drr, now_ns, &head, &from))) {
-		tx = container_of(from, struct eqds_tx, core);
-		head.tagged = ed->tag_bytes;
-		xmit_copy(ed, tx, packet, &head, work);
-		eqds_tunnel_due(ed, &tx->tunnel, eqds_sender_deadline_ns(&tx->core));
-	}
-}
-
-/* Frees what the core gives back. A whole packet goes with its last segment. */
-static void xmit_free(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packet *packet,
-		      bool delivered, struct eqds_work *work)
-{
-	while (packet) {
-		struct eqds_node *node = xmit_node(packet);
-
-		ed->stats.tx_undelivered += delivered ? 0 : packet->more + 1;
-		node->left -= packet->more + 1;
-		packet = packet->next;
-		if (node->left)
-			continue;
-		if (node->core.next_proto == EQDS_PROTO_NATIVE)
-			eqds_native_settle(tx, &node->core, node->skb, delivered);
-		__skb_queue_tail(&work->free, eqds_node_put(ed, node));
-	}
-}
-
-/* Do what the core says after an event of a sender. */
-void eqds_xmit_settle(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_out *out,
-		      struct eqds_work *work)
-{
-	lockdep_assert_held(&ed->lock);
-	xmit_free(ed, tx, out->free, out->verdict != EQDS_CLOSED, work);
-	xmit_free(ed, tx, out->lost, false, work);
-	if (out->send)
-		eqds_xmit_head(ed, &tx->tunnel.peer, &tx->tunnel.local, &out->head, work);
-	ed->stats.sender[out->verdict]++;
-	trace_eqds_outcome(ed, &tx->tunnel, out->verdict);
-	eqds_drr_update(&ed->drr, &ed->eqif[tx->core.id], &tx->core);
-	/* A tunnel that a peer's refusal has closed goes by the timer: the caller still has it. */
-	eqds_tunnel_due(ed, &tx->tunnel,
-			tx->core.state == EQDS_SENDER_CLOSED ? ktime_get_ns() + ed->config.idle_ns
-							     : eqds_sender_deadline_ns(&tx->core));
-}
+#include "eqds/whole.h"
+#include "eqds/work.h"
 
 /* Leaves the route's next hop in *peer, or without one the packet's destination. */
 static void xmit_next_hop(const struct sk_buff *skb, struct in6_addr *peer)
@@ -283,7 +77,7 @@ bool eqds_xmit_peer_is_good(const struct in6_addr *peer)
 static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 			 struct eqds_node *node, struct eqds_work *work)
 {
-	const bool ecn = INET_ECN_is_capable(xmit_inner_tos(node->skb));
+	const bool ecn = INET_ECN_is_capable(eqds_send_inner_tos(node->skb));
 	const bool whole = node->segments > 1;
 	const u32 each_bytes = whole ? eqds_whole_each_bytes(node->skb) : node->core.bytes;
 	struct eqds_class_verdict verdict;
@@ -309,7 +103,7 @@ static u64 *xmit_enqueue(struct eqds_dev *ed, u64 now_ns, struct eqds_tx *tx,
 	trace_eqds_enqueue(ed, tx, node, each_bytes);
 	eqds_sender_enqueue_whole(&tx->core, now_ns, &node->core, node->segments - 1, each_bytes,
 				  &out);
-	eqds_xmit_settle(ed, tx, &out, work);
+	eqds_settle_tx(ed, tx, &out, work);
 	return NULL;
 }
 
@@ -332,7 +126,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 	lockdep_assert_held(&ed->lock);
 	trace_eqds_turn(ed, EQDS_TURN_XMIT, now_ns);
 	if (ed->up)
-		tx = eqds_tunnel_tx_get(ed, peer, kind, work);
+		tx = eqds_life_tx_get(ed, peer, kind, work);
 	skb_list_walk_safe(list, skb, next) {
 		const u16 segments = whole ? eqds_whole_segments(skb) : 1;
 		struct eqds_node *node = NULL;
@@ -365,7 +159,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 			eqds_node_put(ed, node);
 		__skb_queue_tail(&work->free, skb);
 	}
-	eqds_xmit_ready(ed, now_ns, work);
+	eqds_send_ready(ed, now_ns, work);
 	return bytes;
 }
 
@@ -380,7 +174,7 @@ static bool xmit_is_whole(struct eqds_dev *ed, const struct sk_buff *skb,
 	    !eqds_whole_fits(skb))
 		return false;
 	spin_lock_bh(&ed->lock);
-	tx = ed->up && !ed->tag_bytes ? eqds_tunnel_tx(ed, peer, kind) : NULL;
+	tx = ed->up && !ed->tag_bytes ? eqds_table_tx(ed, peer, kind) : NULL;
 	/* A queue's first packet is exempt from the bound on memory: then only a segment of it. */
 	may = tx && !eqds_memory_is_full(ed, EQDS_POOL_TX);
 	spin_unlock_bh(&ed->lock);

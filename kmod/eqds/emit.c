@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The outer packet: the device's sockets, and UDP/IP around what the tunnels send.
+ * The outer packet: UDP/IP around what the tunnels send.
  *
  * The outer route is looked up for the link that the device was made for. A packet can't come back
  * into the device by that, even where the same address is routed into it. Packets that a CPU sends
@@ -12,6 +12,8 @@
  * bounds how deep such a loop nests (XMIT_RECURSION_LIMIT), since the device has no queue, and
  * credit bounds how many packets it takes.
  */
+#include "eqds/emit.h"
+
 #include <net/ip.h>
 #include <net/ip6_route.h>
 #include <net/ipv6_stubs.h>
@@ -19,100 +21,20 @@
 #include <net/udp_tunnel.h>
 
 #include "core/eqds/tag.h"
-#include "eqds/device.h"
+#include "eqds/key.h"
 
 /*
  * The kernel calls a route obsolete when routes change, but not when a router dies or IPsec gets
  * keys. A new look-up finds those, so a CPU keeps a route for so long.
  */
-#define UDP_ROUTE_JIFFIES (HZ / 10)
+#define EMIT_ROUTE_JIFFIES (HZ / 10)
 
-struct udp_source {
+struct emit_source {
 	struct in6_addr v6;
 	__be32 v4;
 };
 
-static int udp_open(struct eqds_dev *ed, bool v6, struct socket **sock)
-{
-	struct udp_port_cfg port = {
-		.family = v6 ? AF_INET6 : AF_INET,
-		.local_udp_port = htons(EQDS_PORT),
-		.use_udp_checksums = true,
-		.use_udp6_tx_checksums = true,
-		.use_udp6_rx_checksums = true,
-		.ipv6_v6only = true,
-		.bind_ifindex = ed->link,
-	};
-	struct udp_tunnel_sock_cfg tunnel = {
-		.sk_user_data = ed,
-		.encap_type = 1, /* anything but 0: no kind the stack treats by itself */
-		.encap_rcv = eqds_recv,
-		.encap_err_lookup = eqds_icmp_lookup,
-		.gro_receive = eqds_train_join,
-		.gro_complete = eqds_train_complete,
-	};
-	int err = udp_sock_create(ed->net, &port, sock);
-
-	if (err)
-		return err;
-	/*
-	 * Routers make fragments of IPv4's packets, so no error is needed to tell a path's MTU. The
-	 * stack notes forged ones, too: then all packets would leave as fragments of 552 bytes.
-	 */
-	if (!v6)
-		ip_sock_set_mtu_discover((*sock)->sk, IP_PMTUDISC_INTERFACE);
-	setup_udp_tunnel_sock(ed->net, *sock, &tunnel);
-	return 0;
-}
-
-int eqds_udp_open(struct eqds_dev *ed)
-{
-	int err = udp_open(ed, false, &ed->sock4);
-
-	if (err)
-		return err;
-	err = udp_open(ed, true, &ed->sock6);
-	/* A kernel without IPv6, or with IPv6 off. */
-	if (!err || err == -EAFNOSUPPORT || err == -EPFNOSUPPORT) {
-		if (err)
-			ed->sock6 = NULL;
-		return 0;
-	}
-	udp_tunnel_sock_release(ed->sock4);
-	ed->sock4 = NULL;
-	return err;
-}
-
-/* With the device marked down. Afterwards no packet is on its way through the module. */
-void eqds_udp_close(struct eqds_dev *ed)
-{
-	/* For those that left the lock while the device was up and now send by the socket. */
-	synchronize_net();
-	dst_cache_reset_now(&ed->route);
-	udp_tunnel_sock_release(ed->sock4);
-	ed->sock4 = NULL;
-	if (ed->sock6)
-		udp_tunnel_sock_release(ed->sock6);
-	ed->sock6 = NULL;
-}
-
-/* The addresses of a packet's IP header, 16 bytes each; IPv4 as mapped address. */
-void eqds_udp_ends(const struct sk_buff *skb, u8 *from, u8 *to)
-{
-	struct in6_addr source, destination;
-
-	if (skb->protocol == htons(ETH_P_IPV6)) {
-		source = ipv6_hdr(skb)->saddr;
-		destination = ipv6_hdr(skb)->daddr;
-	} else {
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->saddr, &source);
-		ipv6_addr_set_v4mapped(ip_hdr(skb)->daddr, &destination);
-	}
-	memcpy(from, &source, sizeof(source));
-	memcpy(to, &destination, sizeof(destination));
-}
-
-int eqds_udp_init(struct eqds_dev *ed)
+int eqds_emit_init(struct eqds_dev *ed)
 {
 	int err = dst_cache_init(&ed->route, GFP_KERNEL);
 
@@ -125,14 +47,14 @@ int eqds_udp_init(struct eqds_dev *ed)
 	return -ENOMEM;
 }
 
-void eqds_udp_exit(struct eqds_dev *ed)
+void eqds_emit_exit(struct eqds_dev *ed)
 {
 	free_percpu(ed->route_of);
 	dst_cache_destroy(&ed->route);
 }
 
-static struct dst_entry *udp_look_up4(struct eqds_dev *ed, const struct eqds_cb *cb,
-				      struct udp_source *source)
+static struct dst_entry *emit_look_up4(struct eqds_dev *ed, const struct eqds_cb *cb,
+				       struct emit_source *source)
 {
 	struct flowi4 fl4 = {
 		.flowi4_oif = ed->link,
@@ -148,8 +70,8 @@ static struct dst_entry *udp_look_up4(struct eqds_dev *ed, const struct eqds_cb 
 	return IS_ERR(rt) ? NULL : &rt->dst;
 }
 
-static struct dst_entry *udp_look_up6(struct eqds_dev *ed, const struct eqds_cb *cb,
-				      struct udp_source *source)
+static struct dst_entry *emit_look_up6(struct eqds_dev *ed, const struct eqds_cb *cb,
+				       struct emit_source *source)
 {
 #if IS_ENABLED(CONFIG_IPV6)
 	struct flowi6 fl6 = {
@@ -172,7 +94,7 @@ static struct dst_entry *udp_look_up6(struct eqds_dev *ed, const struct eqds_cb 
 #endif
 }
 
-static bool udp_ports_choose_route(const struct eqds_dev *ed, bool v4)
+static bool emit_ports_choose_route(const struct eqds_dev *ed, bool v4)
 {
 #ifdef CONFIG_IP_ROUTE_MULTIPATH
 	if (v4)
@@ -189,15 +111,15 @@ static bool udp_ports_choose_route(const struct eqds_dev *ed, bool v4)
  * The route of this CPU's last packet, if that went between the same ends, and the route stands and
  * isn't old.
  */
-static struct dst_entry *udp_last_route(struct eqds_dev *ed, const struct eqds_cb *cb, bool v4,
-					struct udp_source *source)
+static struct dst_entry *emit_last_route(struct eqds_dev *ed, const struct eqds_cb *cb, bool v4,
+					 struct emit_source *source)
 {
 	const struct eqds_route_of *last = this_cpu_ptr(ed->route_of);
 	struct rtable *rt;
 
 	if (!ipv6_addr_equal(&last->peer, &cb->peer) ||
 	    !ipv6_addr_equal(&last->local, &cb->local) ||
-	    time_after(jiffies, last->since + UDP_ROUTE_JIFFIES))
+	    time_after(jiffies, last->since + EMIT_ROUTE_JIFFIES))
 		return NULL;
 #if IS_ENABLED(CONFIG_IPV6)
 	if (!v4)
@@ -207,8 +129,8 @@ static struct dst_entry *udp_last_route(struct eqds_dev *ed, const struct eqds_c
 	return rt ? &rt->dst : NULL;
 }
 
-static void udp_keep_route(struct eqds_dev *ed, const struct eqds_cb *cb, bool v4,
-			   struct dst_entry *dst, const struct udp_source *source)
+static void emit_keep_route(struct eqds_dev *ed, const struct eqds_cb *cb, bool v4,
+			    struct dst_entry *dst, const struct emit_source *source)
 {
 	struct eqds_route_of *last = this_cpu_ptr(ed->route_of);
 
@@ -224,15 +146,15 @@ static void udp_keep_route(struct eqds_dev *ed, const struct eqds_cb *cb, bool v
 }
 
 /* The packet's route, with a reference, and its source address. NULL: there is none. */
-static struct dst_entry *udp_route(struct eqds_dev *ed, const struct eqds_cb *cb,
-				   struct udp_source *source)
+static struct dst_entry *emit_route(struct eqds_dev *ed, const struct eqds_cb *cb,
+				    struct emit_source *source)
 {
-	const bool v4 = ipv6_addr_v4mapped(&cb->peer), keep = !udp_ports_choose_route(ed, v4);
-	struct dst_entry *dst = keep ? udp_last_route(ed, cb, v4, source) : NULL;
+	const bool v4 = ipv6_addr_v4mapped(&cb->peer), keep = !emit_ports_choose_route(ed, v4);
+	struct dst_entry *dst = keep ? emit_last_route(ed, cb, v4, source) : NULL;
 
 	if (dst)
 		return dst;
-	dst = v4 ? udp_look_up4(ed, cb, source) : udp_look_up6(ed, cb, source);
+	dst = v4 ? emit_look_up4(ed, cb, source) : emit_look_up6(ed, cb, source);
 	if (!dst) {
 		DEV_STATS_INC(ed->dev, tx_carrier_errors);
 		return NULL;
@@ -243,13 +165,13 @@ static struct dst_entry *udp_route(struct eqds_dev *ed, const struct eqds_cb *cb
 		return NULL;
 	}
 	if (keep)
-		udp_keep_route(ed, cb, v4, dst, source);
+		emit_keep_route(ed, cb, v4, dst, source);
 	return dst;
 }
 
 /* Writes the tag. Returns false without a key, which may have gone since the lock was held. */
-static bool udp_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_cb *cb,
-		     const struct udp_source *from)
+static bool emit_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds_cb *cb,
+		      const struct emit_source *from)
 {
 	struct in6_addr source = from->v6;
 	struct eqds_tag_ends ends;
@@ -267,8 +189,8 @@ static bool udp_seal(struct eqds_dev *ed, struct sk_buff *skb, const struct eqds
  * udp_tunnel_xmit_skb() for a packet whose IP ID has a meaning. DF stays clear: with DF,
  * segmentation may give all segments the same ID.
  */
-static void udp_xmit_counted(struct eqds_dev *ed, struct dst_entry *dst, struct sk_buff *skb,
-			     __be32 source, const struct eqds_cb *cb, u8 ttl)
+static void emit_xmit_counted(struct eqds_dev *ed, struct dst_entry *dst, struct sk_buff *skb,
+			      __be32 source, const struct eqds_cb *cb, u8 ttl)
 {
 	const __be32 to = cb->peer.s6_addr32[3];
 	struct udphdr *udp = __skb_push(skb, sizeof(*udp));
@@ -295,7 +217,8 @@ static void udp_xmit_counted(struct eqds_dev *ed, struct dst_entry *dst, struct 
 }
 
 /* The RTS says which address it leaves from. */
-static void udp_claim(struct sk_buff *skb, const struct eqds_cb *cb, const struct udp_source *from)
+static void emit_claim(struct sk_buff *skb, const struct eqds_cb *cb,
+		       const struct emit_source *from)
 {
 	struct eqds_data *head = (struct eqds_data *)skb->data;
 	struct in6_addr source = from->v6;
@@ -307,19 +230,20 @@ static void udp_claim(struct sk_buff *skb, const struct eqds_cb *cb, const struc
 	head->cookie = cpu_to_be64(eqds_cookie_claim(&source, sizeof(source)));
 }
 
-static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
+/* Sends the packet under the outer headers of its control block. RCU, bh. */
+void eqds_emit(struct eqds_dev *ed, struct sk_buff *skb)
 {
 	struct eqds_cb cb = *EQDS_CB(skb);
-	struct udp_source source;
-	struct dst_entry *dst = udp_route(ed, &cb, &source);
+	struct emit_source source;
+	struct dst_entry *dst = emit_route(ed, &cb, &source);
 	u8 ttl = cb.ttl;
 
-	if (!dst || !udp_seal(ed, skb, &cb, &source)) {
+	if (!dst || !emit_seal(ed, skb, &cb, &source)) {
 		dst_release(dst);
 		kfree_skb(skb);
 		return;
 	}
-	udp_claim(skb, &cb, &source);
+	emit_claim(skb, &cb, &source);
 	/* The IP layers take what is in there for theirs: a size to fragment to, say. */
 	memset(skb->cb, 0, sizeof(skb->cb));
 	/* The device counts packets of users, so the tunnel's are not counted for it. */
@@ -329,7 +253,7 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
 	/* A path with a smaller MTU than the link's gets fragments, not nothing. */
 	skb->ignore_df = 1;
 	if (cb.counted) {
-		udp_xmit_counted(ed, dst, skb, source.v4, &cb, ttl ?: ip4_dst_hoplimit(dst));
+		emit_xmit_counted(ed, dst, skb, source.v4, &cb, ttl ?: ip4_dst_hoplimit(dst));
 		return;
 	}
 	if (ipv6_addr_v4mapped(&cb.peer)) {
@@ -342,33 +266,4 @@ static void udp_emit(struct eqds_dev *ed, struct sk_buff *skb)
 	udp_tunnel6_xmit_skb(dst, ed->sock6->sk, skb, NULL, &source.v6, &cb.peer, cb.tos,
 			     ttl ?: ip6_dst_hoplimit(dst), 0, cb.sport, cb.dport, false);
 #endif
-}
-
-void eqds_work_init(struct eqds_work *work)
-{
-	__skb_queue_head_init(&work->emit);
-	__skb_queue_head_init(&work->deliver);
-	__skb_queue_head_init(&work->free);
-	__skb_queue_head_init(&work->local);
-	__skb_queue_head_init(&work->lost);
-	work->polling = false;
-}
-
-/* Not under the lock. The caller is in softirq, under RCU, or has marked the device down. */
-void eqds_work_run(struct eqds_dev *ed, struct eqds_work *work)
-{
-	struct sk_buff *skb;
-
-	rcu_read_lock_bh();
-	while ((skb = __skb_dequeue(&work->emit)))
-		udp_emit(ed, skb);
-	while ((skb = __skb_dequeue(&work->deliver)))
-		eqds_recv_deliver(ed, skb, work->polling);
-	while ((skb = __skb_dequeue(&work->local)))
-		netif_rx(skb);
-	while ((skb = __skb_dequeue(&work->lost)))
-		eqds_icmp_tell(ed, skb);
-	rcu_read_unlock_bh();
-	while ((skb = __skb_dequeue(&work->free)))
-		consume_skb(skb);
 }
