@@ -5,10 +5,10 @@
  */
 #include <linux/module.h>
 
-#include "core/eqds/asl.h"
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/receiver.h"
 #include "core/eqds/reply.h"
 #include "core/eqds/roce.h"
 #include "core/eqds/tag.h"
@@ -58,6 +58,7 @@ EXPORT_SYMBOL_GPL(eqds_drr_remove_eqif);
 EXPORT_SYMBOL_GPL(eqds_receiver_admit);
 EXPORT_SYMBOL_GPL(eqds_receiver_init);
 EXPORT_SYMBOL_GPL(eqds_receiver_receive);
+EXPORT_SYMBOL_GPL(eqds_receiver_next);
 EXPORT_SYMBOL_GPL(eqds_receiver_restarts);
 EXPORT_SYMBOL_GPL(eqds_receiver_deadline_ns);
 EXPORT_SYMBOL_GPL(eqds_receiver_expire);
@@ -66,7 +67,6 @@ EXPORT_SYMBOL_GPL(eqds_receiver_close);
 EXPORT_SYMBOL_GPL(eqds_asl_init);
 EXPORT_SYMBOL_GPL(eqds_asl_set);
 EXPORT_SYMBOL_GPL(eqds_asl_deadline_ns);
-EXPORT_SYMBOL_GPL(eqds_asl_next);
 EXPORT_SYMBOL_GPL(eqds_asl_busy_us);
 EXPORT_SYMBOL_GPL(eqds_rate_init);
 EXPORT_SYMBOL_GPL(eqds_reply_add);

@@ -27,7 +27,7 @@
 #include "core/eqds/class.h"
 #include "core/eqds/cookie.h"
 #include "core/eqds/drr.h"
-#include "core/eqds/asl.h"
+#include "core/eqds/receiver.h"
 #include "core/eqds/reply.h"
 #include "core/eqds/roce.h"
 #include "uapi/remora_eqds.h"

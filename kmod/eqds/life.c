@@ -266,7 +266,7 @@ u32 eqds_life_shrink(struct eqds_dev *ed, u64 before_ns, u32 looks, struct eqds_
 	list_for_each_entry_safe(rx, next_rx, &ed->rx.lru, tunnel.lru) {
 		if (rx_looks++ >= looks)
 			break;
-		if (!rx->core.held && !rx->core.active && rx->core.used_ns < before_ns)
+		if (!rx->core.held && !rx->core.share.active && rx->core.used_ns < before_ns)
 			life_rx_close(ed, rx, work);
 	}
 	return was - ed->tx.count - ed->rx.count;

@@ -70,7 +70,7 @@ static int netlink_put_rx(struct sk_buff *msg, const struct eqds_rx *rx)
 	if ((r->established && nla_put_flag(msg, EQDS_A_ESTABLISHED)) ||
 	    nla_put_u32(msg, EQDS_A_QUEUED, r->held) ||
 	    nla_put_u32(msg, EQDS_A_QUEUED_BYTES, r->held_bytes) ||
-	    nla_put_u32(msg, EQDS_A_PULLS, r->target - r->pull))
+	    nla_put_u32(msg, EQDS_A_PULLS, r->share.target - r->share.pull))
 		return -EMSGSIZE;
 	return 0;
 }

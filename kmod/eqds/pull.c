@@ -61,7 +61,7 @@ void eqds_pull_run(struct eqds_dev *ed, u64 now_ns, struct eqds_work *work)
 
 	lockdep_assert_held(&ed->lock);
 	for (u32 n = 0; n < PULL_BURST_MAX && eqds_asl_deadline_ns(&ed->asl) <= now_ns; n++) {
-		r = eqds_asl_next(&ed->asl, now_ns, &head);
+		r = eqds_receiver_next(&ed->asl, now_ns, &head);
 		if (!r)
 			continue; /* all who were asked let their turns pass */
 		sent++;

@@ -138,5 +138,5 @@ void eqds_rule_share(struct eqds_dev *ed, struct eqds_rx *rx)
 	const struct eqds_rule *rule =
 		eqds_rule_find(&ed->rules[EQDS_RULE_SHARE], &rx->tunnel.peer);
 
-	eqds_asl_set(&rx->core, rule ? rule->priority : 0, rule ? rule->weight : 1);
+	eqds_asl_set(&rx->core.share, rule ? rule->priority : 0, rule ? rule->weight : 1);
 }

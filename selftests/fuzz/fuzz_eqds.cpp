@@ -255,7 +255,7 @@ private:
     eqds_head data(const step& s) {
         eqds_head head{};
         uint32_t expected = has_receiver ? receiver.expected : 0;
-        uint32_t pulled = has_receiver ? receiver.pull : 0;
+        uint32_t pulled = has_receiver ? receiver.share.pull : 0;
         head.flags = s.flags;
         head.counted = many(s);
         head.tagged = s.twist & 64 && !profile->start_bits && !head.counted;
@@ -327,7 +327,7 @@ private:
 
     void pull() {
         eqds_head head;
-        for (int n = 0; n < 20 && eqds_asl_next(&asl, now, &head); n++)
+        for (int n = 0; n < 20 && eqds_receiver_next(&asl, now, &head); n++)
             say(head);
     }
 

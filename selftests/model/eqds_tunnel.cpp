@@ -202,8 +202,8 @@ struct Ends {
         r.epoch = from.r_epoch;
         r.expected = from.expected;
         r.end = from.end;
-        eqds_asl_renumber(&r, from.r_pull);
-        eqds_asl_update(&r, from.r_target, 0);
+        eqds_asl_renumber(&r.share, from.r_pull);
+        eqds_asl_update(&r.share, from.r_target, 0);
         r.target_told = from.r_told;
         for (uint8_t i = 0; i < config.window_packets; i++) {
             if (from.slot[i] == arrived_mark) {
@@ -253,8 +253,8 @@ struct Ends {
         to.r_epoch = uint8_t(r.epoch);
         to.expected = uint8_t(r.expected);
         to.end = uint8_t(r.end);
-        to.r_pull = uint8_t(r.pull);
-        to.r_target = uint8_t(r.target);
+        to.r_pull = uint8_t(r.share.pull);
+        to.r_target = uint8_t(r.share.target);
         to.r_told = uint8_t(r.target_told);
         for (uint8_t i = 0; i < config.window_packets; i++) {
             const eqds_packet* packet = r_slot[i];
@@ -426,11 +426,12 @@ private:
             return "credit at the sender and on its way is not one BDP";
         if (!s.r_whole || bounds_.colliding)
             return nullptr;
-        if (eqds_ahead(receiver.pull, sender.pull, bits) < 0)
+        if (eqds_ahead(receiver.share.pull, sender.pull, bits) < 0)
             return "the sender has seen a pull that was not sent";
-        if (eqds_ahead(receiver.target, receiver.pull, bits) < 0)
+        if (eqds_ahead(receiver.share.target, receiver.share.pull, bits) < 0)
             return "the list owes less than nothing";
-        return eqds_ahead(sender.target, receiver.target, bits) < -int(eqds_gift_max(&ends.config))
+        return eqds_ahead(sender.target, receiver.share.target, bits) <
+                       -int(eqds_gift_max(&ends.config))
                    ? "the list owes credit that the sender did not ask for"
                    : nullptr;
     }
@@ -628,7 +629,7 @@ private:
     void pull(const State& s, Emit& emit) const {
         Ends ends(bounds_, s);
         eqds_head head;
-        if (!eqds_asl_next(&ends.asl, now_ns, &head))
+        if (!eqds_receiver_next(&ends.asl, now_ns, &head))
             return;
         Step step{s};
         settle(step, ends, false);
@@ -705,8 +706,9 @@ private:
         if (mutation_ == WAITS_FOR_HOLES)
             head.unacked = uint16_t((head.seq - ends.r.expected) & seq_mask);
         if (mutation_ == CUTS_DEMAND && established &&
-            eqds_ahead(head.pull, ends.r.pull, bounds_.profile.pull_bits) > bounds_.window_mtus)
-            head.pull = ends.r.pull;
+            eqds_ahead(head.pull, ends.r.share.pull, bounds_.profile.pull_bits) >
+                bounds_.window_mtus)
+            head.pull = ends.r.share.pull;
         eqds_packet* packet = payload && !(head.flags & EQDS_TRIM) && !head.no_room
                                   ? &ends.at_receiver[payload - 1]
                                   : nullptr;
@@ -813,7 +815,7 @@ private:
                 return waits_for_hole(ends);
             } else if (eqds_packet* packet = eqds_sender_next(&ends.s, clock, &head)) {
                 to_receiver(head, uint8_t(packet - ends.at_sender + 1));
-            } else if (eqds_asl_next(&ends.asl, clock, &head)) {
+            } else if (eqds_receiver_next(&ends.asl, clock, &head)) {
                 wire.push_back(head);
             } else {
                 clock = eqds_sender_deadline_ns(&ends.s);

@@ -12,7 +12,7 @@
 //   out   send HEADER                           in the order in which they leave
 //         outcome VERDICT
 //
-// kmod/eqds does the same between locks, skbs and timers: see its xmit.c, recv.c, pull.c, tunnel.c.
+// kmod/eqds does the same between locks, skbs and timers: see its xmit.c, send.c, recv.c, pull.c, life.c.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -121,7 +121,7 @@ public:
             auto& r = receivers_[name] = std::make_unique<Receiver>();
             r->slots.resize(config_.window_packets);
             eqds_receiver_init(&r->core, &config_, &asl_, r->slots.data(), name.second, drawn);
-            eqds_asl_set(&r->core, 0, 1);
+            eqds_asl_set(&r->core.share, 0, 1);
             return;
         }
         auto& s = senders_[name] = std::make_unique<Sender>();
@@ -266,7 +266,7 @@ private:
     void pull() {
         eqds_head head;
         for (std::uint64_t n = 0; n < pull_burst_max; n++) {
-            eqds_receiver* core = eqds_asl_next(&asl_, now_, &head);
+            eqds_receiver* core = eqds_receiver_next(&asl_, now_, &head);
             if (!core)
                 return;
             for (auto& [name, r] : receivers_)

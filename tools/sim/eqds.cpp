@@ -81,10 +81,10 @@ EqdsNet::Node* EqdsNet::take_node() {
 
 // Moves the tunnel to its place in the list at once.
 void EqdsTunnel::prioritize(u8 priority) {
-    const u32 target = receiver.target, backlog_mtus = receiver.backlog_mtus;
-    eqds_asl_leave(&receiver);
-    eqds_asl_set(&receiver, priority, 1);
-    eqds_asl_update(&receiver, target, backlog_mtus);
+    const u32 target = receiver.share.target, backlog_mtus = receiver.share.backlog_mtus;
+    eqds_asl_leave(&receiver.share);
+    eqds_asl_set(&receiver.share, priority, 1);
+    eqds_asl_update(&receiver.share, target, backlog_mtus);
 }
 
 EqdsTunnel::EqdsTunnel(Sim& owner, std::uint32_t from_host, std::uint32_t to_host, Flow* flow,
@@ -327,7 +327,7 @@ void EqdsHost::receive_data(EqdsTunnel& tunnel, Packet* packet, const eqds_head&
         eqds_receiver_init(&tunnel.receiver, &net_.config, &list_, tunnel.receiver_slots.data(),
                            tunnel.sender.id, 0);
         if (net_.has_priorities())
-            eqds_asl_set(&tunnel.receiver, net_.priority_of(tunnel.sender_host), 1);
+            eqds_asl_set(&tunnel.receiver.share, net_.priority_of(tunnel.sender_host), 1);
     }
     tunnel.last_flow = packet->flow;
     std::uint32_t bytes = packet->bytes;
@@ -402,7 +402,7 @@ void EqdsHost::fire(std::uint64_t) {
     if (!list_timer_.due(sim_, *this))
         return;
     eqds_head head;
-    while (eqds_receiver* receiver = eqds_asl_next(&list_, sim_.now() / ns, &head)) {
+    while (eqds_receiver* receiver = eqds_receiver_next(&list_, sim_.now() / ns, &head)) {
         EqdsTunnel& tunnel = *reinterpret_cast<ReceiverEnd*>(receiver)->tunnel;
         if (tunnel.retransmissions_unpulled && !--tunnel.retransmissions_unpulled)
             tunnel.prioritize(net_.priority_of(tunnel.sender_host));

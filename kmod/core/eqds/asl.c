@@ -22,94 +22,104 @@ void eqds_asl_init(struct eqds_asl *asl, enum eqds_asl_policy policy, u32 mtu_by
 	eqds_pifo_init(&asl->pifo);
 }
 
-void eqds_asl_set(struct eqds_receiver *r, u8 priority, u32 weight)
+void eqds_share_init(struct eqds_share *share, struct eqds_asl *asl, u8 pull_bits)
+{
+	base_zero(share, sizeof(*share));
+	share->asl = asl;
+	share->pull_bits = pull_bits;
+	share->may_send = true;
+	eqds_asl_set(share, 0, 1);
+	eqds_rate_init(&share->rate, 0);
+}
+
+void eqds_asl_set(struct eqds_share *share, u8 priority, u32 weight)
 {
 	if (priority >= EQDS_PRIORITIES)
 		priority = EQDS_PRIORITIES - 1;
-	/* Each priority has a virtual time of its own, so r joins at the new one. */
-	if (priority != r->priority)
-		r->finish = 0;
-	r->priority = priority;
-	r->stride = ASL_STRIDE / (weight < EQDS_WEIGHT_MAX ? weight : EQDS_WEIGHT_MAX);
+	/* Each priority has a virtual time of its own, so the tunnel joins at the new one. */
+	if (priority != share->priority)
+		share->finish = 0;
+	share->priority = priority;
+	share->stride = ASL_STRIDE / (weight < EQDS_WEIGHT_MAX ? weight : EQDS_WEIGHT_MAX);
 }
 
-static u32 asl_asked(const struct eqds_receiver *r)
+static u32 asl_asked(const struct eqds_share *share)
 {
-	return (r->target - r->pull) & eqds_mask(r->config->profile->pull_bits);
+	return (share->target - share->pull) & eqds_mask(share->pull_bits);
 }
 
-/* The demand of r has changed. A tunnel that is refused credit makes the link no busier. */
-static void asl_count(struct eqds_receiver *r)
+/* The demand has changed. A tunnel that is refused credit makes the link no busier. */
+static void asl_count(struct eqds_share *share)
 {
-	r->asl->owed_mtus -= r->owed_mtus;
-	r->owed_mtus = eqds_receiver_may_pull(r) ? asl_asked(r) + r->backlog_mtus : 0;
-	r->asl->owed_mtus += r->owed_mtus;
+	share->asl->owed_mtus -= share->owed_mtus;
+	share->owed_mtus = share->may_send ? asl_asked(share) + share->backlog_mtus : 0;
+	share->asl->owed_mtus += share->owed_mtus;
 }
 
-static struct eqds_receiver *asl_of_node(struct eqds_pifo_node *node)
+static struct eqds_share *asl_of_node(struct eqds_pifo_node *node)
 {
-	return (struct eqds_receiver *)((char *)node - offsetof(struct eqds_receiver, node));
+	return (struct eqds_share *)((char *)node - offsetof(struct eqds_share, node));
 }
 
 /* At the end of its turn order. */
-static void asl_push(struct eqds_asl *asl, struct eqds_receiver *r)
+static void asl_push(struct eqds_asl *asl, struct eqds_share *share)
 {
-	r->active = true;
+	share->active = true;
 	asl->active++;
 	if (asl->policy == EQDS_ASL_PIFO) {
-		if (r->finish < asl->virtual_time[r->priority])
-			r->finish = asl->virtual_time[r->priority];
-		eqds_pifo_push(&asl->pifo, &r->node, r->priority, r->finish);
+		if (share->finish < asl->virtual_time[share->priority])
+			share->finish = asl->virtual_time[share->priority];
+		eqds_pifo_push(&asl->pifo, &share->node, share->priority, share->finish);
 		return;
 	}
-	r->next = NULL;
-	r->prev = asl->tail;
-	*(asl->tail ? &asl->tail->next : &asl->head) = r;
-	asl->tail = r;
+	share->next = NULL;
+	share->prev = asl->tail;
+	*(asl->tail ? &asl->tail->next : &asl->head) = share;
+	asl->tail = share;
 }
 
-static void asl_take(struct eqds_asl *asl, struct eqds_receiver *r)
+static void asl_take(struct eqds_asl *asl, struct eqds_share *share)
 {
-	r->active = false;
+	share->active = false;
 	asl->active--;
 	if (asl->policy == EQDS_ASL_PIFO) {
-		eqds_pifo_remove(&asl->pifo, &r->node);
+		eqds_pifo_remove(&asl->pifo, &share->node);
 		return;
 	}
-	*(r->prev ? &r->prev->next : &asl->head) = r->next;
-	*(r->next ? &r->next->prev : &asl->tail) = r->prev;
-	r->next = NULL;
-	r->prev = NULL;
+	*(share->prev ? &share->prev->next : &asl->head) = share->next;
+	*(share->next ? &share->next->prev : &asl->tail) = share->prev;
+	share->next = NULL;
+	share->prev = NULL;
 }
 
-void eqds_asl_update(struct eqds_receiver *r, u32 target, u32 backlog_mtus)
+void eqds_asl_update(struct eqds_share *share, u32 target, u32 backlog_mtus)
 {
-	struct eqds_asl *asl = r->asl;
+	struct eqds_asl *asl = share->asl;
 
-	r->target = target;
-	r->backlog_mtus =
+	share->target = target;
+	share->backlog_mtus =
 		backlog_mtus < ASL_BACKLOG_MTUS_MAX ? backlog_mtus : ASL_BACKLOG_MTUS_MAX;
-	asl_count(r);
-	if (!r->active && asl_asked(r) && eqds_receiver_may_pull(r))
-		asl_push(asl, r);
+	asl_count(share);
+	if (!share->active && asl_asked(share) && share->may_send)
+		asl_push(asl, share);
 }
 
-void eqds_asl_renumber(struct eqds_receiver *r, u32 pull)
+void eqds_asl_renumber(struct eqds_share *share, u32 pull)
 {
-	r->pull = pull;
-	r->target = pull;
-	asl_count(r);
-	if (r->active)
-		asl_take(r->asl, r);
+	share->pull = pull;
+	share->target = pull;
+	asl_count(share);
+	if (share->active)
+		asl_take(share->asl, share);
 }
 
-void eqds_asl_leave(struct eqds_receiver *r)
+void eqds_asl_leave(struct eqds_share *share)
 {
-	r->target = r->pull;
-	r->backlog_mtus = 0;
-	asl_count(r);
-	if (r->active)
-		asl_take(r->asl, r);
+	share->target = share->pull;
+	share->backlog_mtus = 0;
+	asl_count(share);
+	if (share->active)
+		asl_take(share->asl, share);
 }
 
 u64 eqds_asl_deadline_ns(const struct eqds_asl *asl)
@@ -137,26 +147,26 @@ static void asl_bound_burst(struct eqds_asl *asl, u64 now_ns)
 	}
 }
 
-static struct eqds_receiver *asl_pop(struct eqds_asl *asl)
+static struct eqds_share *asl_pop(struct eqds_asl *asl)
 {
-	struct eqds_receiver *r = asl->policy == EQDS_ASL_PIFO ?
+	struct eqds_share *share = asl->policy == EQDS_ASL_PIFO ?
 					  asl_of_node(asl->pifo.root) : asl->head;
 
-	asl_take(asl, r);
+	asl_take(asl, share);
 	if (asl->policy == EQDS_ASL_PIFO) {
-		asl->virtual_time[r->priority] = r->node.rank;
-		r->finish = r->node.rank + r->stride;
+		asl->virtual_time[share->priority] = share->node.rank;
+		share->finish = share->node.rank + share->stride;
 	}
-	return r;
+	return share;
 }
 
 /*
  * A tunnel whose rate is lowered lets a turn pass. It is out of the list until the turn is over, or
  * it would be asked again at once and take the turn after all.
  */
-struct eqds_receiver *eqds_asl_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head)
+struct eqds_share *eqds_asl_next(struct eqds_asl *asl, u64 now_ns)
 {
-	struct eqds_receiver *passed[EQDS_ASL_LOOKS], *taken = NULL;
+	struct eqds_share *passed[EQDS_ASL_LOOKS], *taken = NULL;
 	u32 count = 0;
 
 	if (!asl->active || now_ns < asl->next_ns)
@@ -164,22 +174,15 @@ struct eqds_receiver *eqds_asl_next(struct eqds_asl *asl, u64 now_ns, struct eqd
 	asl_bound_burst(asl, now_ns);
 	asl_pace(asl);
 	while (!taken && count < EQDS_ASL_LOOKS && asl->active) {
-		struct eqds_receiver *r = asl_pop(asl);
+		struct eqds_share *share = asl_pop(asl);
 
-		if (eqds_rate_turn(&r->rate))
-			taken = r;
+		if (eqds_rate_turn(&share->rate))
+			taken = share;
 		else
-			passed[count++] = r;
+			passed[count++] = share;
 	}
 	for (u32 n = 0; n < count; n++)
 		asl_push(asl, passed[n]);
-	if (!taken)
-		return NULL;
-	eqds_receiver_pull(taken);
-	asl_count(taken);
-	if (asl_asked(taken) && eqds_receiver_may_pull(taken))
-		asl_push(asl, taken);
-	eqds_receiver_tell(taken, head);
 	return taken;
 }
 

@@ -2,7 +2,6 @@
 #include "core/eqds/receiver.h"
 
 #include "core/base/bytes.h"
-#include "core/eqds/asl.h"
 
 /*
  * In a slot: the number has arrived, but no packet waits here. It was delivered before earlier ones
@@ -51,7 +50,7 @@ static u64 receiver_sack(const struct eqds_receiver *r)
 	return sack;
 }
 
-void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
+static void receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
 {
 	base_zero(head, sizeof(*head));
 	head->control = true;
@@ -61,9 +60,9 @@ void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
 	head->marks = head->has_epoch ? EQDS_MARK_ECN : 0;
 	head->ack = r->expected;
 	head->sack = receiver_sack(r);
-	head->pull = r->pull;
+	head->pull = r->share.pull;
 	head->sender = r->id;
-	head->busy_us = eqds_asl_busy_us(r->asl);
+	head->busy_us = eqds_asl_busy_us(r->share.asl);
 	head->cookie = r->cookie;
 }
 
@@ -74,20 +73,31 @@ static u32 receiver_unused_max(const struct eqds_receiver *r)
 	return 2 * r->config->window_bytes;
 }
 
-bool eqds_receiver_may_pull(const struct eqds_receiver *r)
+static void receiver_charge(struct eqds_receiver *r, u32 bytes)
 {
-	return r->unused_bytes < receiver_unused_max(r);
-}
-
-void eqds_receiver_pull(struct eqds_receiver *r)
-{
-	r->pull = eqds_add(r->pull, 1, r->config->profile->pull_bits);
-	r->unused_bytes += r->config->mtu_bytes;
+	r->unused_bytes += bytes;
+	r->share.may_send = r->unused_bytes < receiver_unused_max(r);
 }
 
 static void receiver_pay(struct eqds_receiver *r, u32 bytes)
 {
 	r->unused_bytes -= bytes < r->unused_bytes ? bytes : r->unused_bytes;
+	r->share.may_send = r->unused_bytes < receiver_unused_max(r);
+}
+
+struct eqds_receiver *eqds_receiver_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head)
+{
+	struct eqds_share *share = eqds_asl_next(asl, now_ns);
+	struct eqds_receiver *r;
+
+	if (!share)
+		return NULL;
+	r = (struct eqds_receiver *)((char *)share - offsetof(struct eqds_receiver, share));
+	share->pull = eqds_add(share->pull, 1, share->pull_bits);
+	receiver_charge(r, r->config->mtu_bytes);
+	eqds_asl_update(share, share->target, share->backlog_mtus);
+	receiver_tell(r, head);
+	return r;
 }
 
 /* A packet came for credit. A trimmed header counts as the cost it tells, an MTU at most. */
@@ -104,7 +114,7 @@ static void receiver_used(struct eqds_receiver *r, const struct eqds_head *head,
 /* A sender asks although its pulls brought nothing: they, or its packets, might be lost. */
 static void receiver_forgive(struct eqds_receiver *r, u64 now_ns)
 {
-	if (eqds_receiver_may_pull(r) ||
+	if (r->share.may_send ||
 	    now_ns < r->forgiven_ns + RECEIVER_FORGIVE_RTOS * r->config->rto_max_ns)
 		return;
 	r->forgiven_ns = now_ns;
@@ -117,7 +127,7 @@ static void receiver_forgive(struct eqds_receiver *r, u64 now_ns)
 static void receiver_reply(struct eqds_receiver *r, const struct eqds_head *to, u8 flags,
 			   struct eqds_out *out)
 {
-	eqds_receiver_tell(r, &out->head);
+	receiver_tell(r, &out->head);
 	out->send = true;
 	out->head.flags |= flags | (to->flags & EQDS_SYN);
 	if (to->flags & EQDS_SYN)
@@ -179,13 +189,13 @@ static void receiver_release(struct eqds_receiver *r, struct eqds_out *out)
 
 static void receiver_open(struct eqds_receiver *r, u32 epoch)
 {
-	eqds_asl_leave(r);
+	eqds_asl_leave(&r->share);
 	r->established = true;
 	r->epoch = epoch;
 	r->expected = eqds_epoch_start(r->config->profile, epoch);
 	r->end = r->expected;
-	r->pull = 0;
-	r->target = 0;
+	r->share.pull = 0;
+	r->share.target = 0;
 	r->target_told = 0;
 	r->trimmed_bytes = 0;
 }
@@ -196,12 +206,10 @@ void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *confi
 	base_zero(r, sizeof(*r));
 	base_zero(slot, config->window_packets * sizeof(struct eqds_packet *));
 	r->config = config;
-	r->asl = asl;
 	r->slot = slot;
 	r->id = id;
 	r->cookie = config->profile->start_bits ? 0 : cookie; /* the paper's wire has no place */
-	eqds_asl_set(r, 0, 1);
-	eqds_rate_init(&r->rate, 0);
+	eqds_share_init(&r->share, asl, config->profile->pull_bits);
 }
 
 bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, struct eqds_out *out)
@@ -230,7 +238,7 @@ bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, struct eqds_o
 static void receiver_end(struct eqds_receiver *r, struct eqds_out *out)
 {
 	receiver_release(r, out);
-	eqds_asl_leave(r);
+	eqds_asl_leave(&r->share);
 	r->established = false;
 	out->verdict = EQDS_CLOSED;
 }
@@ -239,7 +247,7 @@ void eqds_receiver_close(struct eqds_receiver *r, struct eqds_out *out)
 {
 	base_zero(out, sizeof(*out));
 	if (r->established) {
-		eqds_receiver_tell(r, &out->head);
+		receiver_tell(r, &out->head);
 		out->head.flags = EQDS_RST;
 		out->head.ack = r->epoch;
 		out->head.sack = 0;
@@ -307,12 +315,12 @@ static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *hea
 {
 	const struct eqds_config *c = r->config;
 	const u8 bits = c->profile->pull_bits;
-	s32 most = (s32)eqds_target_max(c), asked = eqds_ahead(head->pull, r->pull, bits);
+	s32 most = (s32)eqds_target_max(c), asked = eqds_ahead(head->pull, r->share.pull, bits);
 	u32 target = head->pull;
 
 	/* Not the latest word, for packets overtake each other. */
 	if (asked < -(s32)eqds_gift_max(c) || eqds_ahead(target, r->target_told, bits) < 0) {
-		eqds_asl_update(r, r->target, r->backlog_mtus);
+		eqds_asl_update(&r->share, r->share.target, r->share.backlog_mtus);
 		return;
 	}
 	/*
@@ -321,15 +329,15 @@ static void receiver_demand(struct eqds_receiver *r, const struct eqds_head *hea
 	 * more later lies, or has a larger window: the receiver gives it one of its own size.
 	 */
 	if (asked > most) {
-		if (r->pull || r->target || r->target_told)
-			target = eqds_add(r->pull, (u32)most, bits);
+		if (r->share.pull || r->share.target || r->target_told)
+			target = eqds_add(r->share.pull, (u32)most, bits);
 		else
-			eqds_asl_renumber(r, eqds_add(target, -(u32)most, bits));
+			eqds_asl_renumber(&r->share, eqds_add(target, -(u32)most, bits));
 	}
 	r->target_told = target;
-	if (eqds_ahead(target, r->target, bits) < 0)
-		target = r->target;
-	eqds_asl_update(r, target, eqds_mtus(c, head->backlog_bytes));
+	if (eqds_ahead(target, r->share.target, bits) < 0)
+		target = r->share.target;
+	eqds_asl_update(&r->share, target, eqds_mtus(c, head->backlog_bytes));
 }
 
 /* The sender will ask for what a trimmed packet cost, once it has our NACK. */
@@ -337,7 +345,7 @@ static void receiver_expect(struct eqds_receiver *r, const struct eqds_head *hea
 {
 	const struct eqds_config *c = r->config;
 	const u8 bits = c->profile->pull_bits;
-	const u32 target = eqds_add(r->target, 1, bits);
+	const u32 target = eqds_add(r->share.target, 1, bits);
 
 	if (!c->pull_trimmed)
 		return;
@@ -345,9 +353,9 @@ static void receiver_expect(struct eqds_receiver *r, const struct eqds_head *hea
 	if (r->trimmed_bytes <= 0)
 		return;
 	r->trimmed_bytes -= c->mtu_bytes;
-	if (eqds_ahead(target, r->pull, bits) <= (s32)eqds_target_max(c) &&
+	if (eqds_ahead(target, r->share.pull, bits) <= (s32)eqds_target_max(c) &&
 	    eqds_ahead(target, r->target_told, bits) <= (s32)eqds_gift_max(c))
-		eqds_asl_update(r, target, r->backlog_mtus);
+		eqds_asl_update(&r->share, target, r->share.backlog_mtus);
 }
 
 /* The packets from the expected number on, as far as there is no hole. */
@@ -460,7 +468,7 @@ static void receiver_data(struct eqds_receiver *r, u64 now_ns, const struct eqds
 		/* No SACK: it would tell that the first number is here. */
 		out->verdict = EQDS_DUPLICATE;
 	} else {
-		eqds_rate_arrived(&r->rate, now_ns, c->window_bytes,
+		eqds_rate_arrived(&r->share.rate, now_ns, c->window_bytes,
 				  head->bytes ? head->bytes : c->mtu_bytes, head->ce, head->stamp);
 		receiver_take(r, head, packet, out);
 		packet = NULL;
@@ -514,7 +522,7 @@ void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqd
 const char *eqds_receiver_check(const struct eqds_receiver *r)
 {
 	const struct eqds_config *c = r->config;
-	s32 asked = eqds_ahead(r->target, r->pull, c->profile->pull_bits);
+	s32 asked = eqds_ahead(r->share.target, r->share.pull, c->profile->pull_bits);
 	u32 held = 0, bytes = 0, filled = 0;
 
 	if (asked < 0 || asked > (s32)eqds_target_max(c))
@@ -532,9 +540,9 @@ const char *eqds_receiver_check(const struct eqds_receiver *r)
 	}
 	if (held != r->held || bytes != r->held_bytes)
 		return "the reorder queue is counted wrong";
-	if (!r->established && (filled || r->active))
+	if (!r->established && (filled || r->share.active))
 		return "a closed tunnel holds packets or asks for credit";
-	if (r->established && asked && !r->active && eqds_receiver_may_pull(r))
+	if (r->established && asked && !r->share.active && r->share.may_send)
 		return "a tunnel with demand is not in the list";
-	return r->active && !asked ? "a tunnel without demand is in the list" : NULL;
+	return r->share.active && !asked ? "a tunnel without demand is in the list" : NULL;
 }

@@ -39,41 +39,26 @@
 #ifndef REMORA_EQDS_RECEIVER_H
 #define REMORA_EQDS_RECEIVER_H
 
+#include "core/eqds/asl.h"
 #include "core/eqds/packet.h"
-#include "core/eqds/pifo.h"
-#include "core/eqds/rate.h"
-
-struct eqds_asl;
 
 struct eqds_receiver {
 	const struct eqds_config *config;
-	struct eqds_asl *asl;
 	struct eqds_packet **slot; /* window_packets of them; what has arrived */
 	u32 held;		   /* packets in the reorder queue; a train is one */
 	u32 held_bytes;
 	u32 epoch;
 	u32 expected;	 /* lowest number that has not arrived */
 	u32 end;	 /* highest number that has arrived, plus 1 */
-	u32 pull;	 /* pulls sent */
-	u32 target;	 /* pull number the sender asked for, or will ask for */
 	u32 target_told; /* highest one it has asked for */
 	s32 trimmed_bytes; /* trimmed and not yet covered by target; below 0: covered in advance */
-	u32 backlog_mtus; /* bytes the sender claims to have beyond target; bounded */
 	u16 id;		 /* the wire's sender */
 	bool established;
-	bool active;	 /* in the list */
 	u32 unused_bytes; /* credit given, less twice the bytes that came for it */
 	u64 forgiven_ns; /* when unused_bytes was lowered although nothing came */
 	u64 cookie;
 	u64 used_ns;
-	/* asl.h's */
-	struct eqds_receiver *next, *prev; /* FIFO */
-	struct eqds_pifo_node node;	   /* PIFO */
-	u64 finish;			   /* virtual time of its next turn */
-	u32 stride;			   /* virtual time a pull costs it */
-	u8 priority;			   /* lower is served first */
-	u32 owed_mtus;			   /* its part of the list's */
-	struct eqds_rate rate;
+	struct eqds_share share; /* credit: pull, target, turns */
 };
 
 /*
@@ -86,7 +71,7 @@ bool eqds_receiver_admit(const struct eqds_head *head, u64 cookie, struct eqds_o
 /*
  * slot: the caller's, config->window_packets pointers. cookie: the one that control packets tell
  * the peer to repeat, or 0. Afterwards the caller can set shares (eqds_asl_set()) and have
- * delay count as congestion (eqds_rate_init() of rate).
+ * delay count as congestion (eqds_rate_init() of share.rate).
  */
 void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *config,
 			struct eqds_asl *asl, struct eqds_packet **slot, u16 id, u64 cookie);
@@ -97,6 +82,12 @@ void eqds_receiver_init(struct eqds_receiver *r, const struct eqds_config *confi
  */
 void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
 			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out);
+
+/*
+ * Gives the next MTU of credit. Returns the tunnel that got it, with the PULL to send in head;
+ * NULL: not yet, or nobody may have it. Call until NULL.
+ */
+struct eqds_receiver *eqds_receiver_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head);
 
 /*
  * Would the packet end the tunnel's epoch and begin another? A caller that asks for proof that the
@@ -114,13 +105,5 @@ void eqds_receiver_close(struct eqds_receiver *r, struct eqds_out *out);
 
 /* NULL, or which invariant is broken. */
 const char *eqds_receiver_check(const struct eqds_receiver *r);
-
-/*
- * For asl.c: the control packet that tells pull number and acknowledgements; whether r can have
- * credit; and that it gets an MTU of it.
- */
-void eqds_receiver_tell(struct eqds_receiver *r, struct eqds_head *head);
-bool eqds_receiver_may_pull(const struct eqds_receiver *r);
-void eqds_receiver_pull(struct eqds_receiver *r);
 
 #endif

@@ -271,9 +271,9 @@ public:
                 t->sender.state == EQDS_SENDER_CLOSED || epochs_collide)
                 continue;
             uint8_t bits = opt.profile->pull_bits;
-            ASSERT_GE(eqds_ahead(t->receiver.pull, t->sender.pull, bits), 0);
-            ASSERT_GE(eqds_ahead(t->receiver.target, t->receiver.pull, bits), 0);
-            ASSERT_GE(eqds_ahead(t->sender.target, t->receiver.target, bits), 0);
+            ASSERT_GE(eqds_ahead(t->receiver.share.pull, t->sender.pull, bits), 0);
+            ASSERT_GE(eqds_ahead(t->receiver.share.target, t->receiver.share.pull, bits), 0);
+            ASSERT_GE(eqds_ahead(t->sender.target, t->receiver.share.target, bits), 0);
         }
     }
 
@@ -301,7 +301,7 @@ private:
         eqds_head head;
         // Where all let their turns pass, a call that is due returns nobody.
         for (uint64_t due; (due = eqds_asl_deadline_ns(&asl)) <= now;) {
-            eqds_receiver* r = eqds_asl_next(&asl, now, &head);
+            eqds_receiver* r = eqds_receiver_next(&asl, now, &head);
             EXPECT_GT(eqds_asl_deadline_ns(&asl), due) << "a turn took no time";
             if (!r)
                 continue;

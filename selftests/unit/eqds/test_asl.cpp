@@ -36,7 +36,7 @@ struct List {
         head.has_epoch = true;
         head.epoch = 1;
         head.seq = r.expected;
-        head.pull = r.pull + 20;
+        head.pull = r.share.pull + 20;
         head.backlog_bytes = 1 << 20;
         eqds_out out;
         eqds_receiver_receive(&r, now, &head, EQDS_DATA_BYTES, nullptr, &out);
@@ -48,7 +48,7 @@ struct List {
         head.has_epoch = true;
         head.epoch = 1;
         head.seq = r.expected;
-        head.pull = r.pull + 20;
+        head.pull = r.share.pull + 20;
         head.bytes = 1500;
         eqds_packet packet{};
         eqds_out out;
@@ -63,7 +63,7 @@ struct List {
                                     ? now + 1200
                                     : eqds_asl_deadline_ns(&asl));
             eqds_head head;
-            if (eqds_receiver* r = eqds_asl_next(&asl, now, &head)) {
+            if (eqds_receiver* r = eqds_receiver_next(&asl, now, &head)) {
                 pulls[r->id]++;
                 after(*r);
                 ASSERT_EQ(eqds_receiver_check(r), nullptr);
@@ -84,10 +84,10 @@ TEST(EqdsAsl, LoneTunnelTakesTheShareThatCongestionLeavesIt) {
         for (uint32_t divisor : {2, 4, 16, 64}) {
             List list(1, policy);
             eqds_receiver& r = *list.receivers[0];
-            r.rate.share = EQDS_RATE_ONE / divisor;
+            r.share.rate.share = EQDS_RATE_ONE / divisor;
             list.run(6400, [&](eqds_receiver& one) {
                 list.send(one);
-                one.rate.share = EQDS_RATE_ONE / divisor; // the share would recover
+                one.share.rate.share = EQDS_RATE_ONE / divisor; // the share would recover
             });
             EXPECT_NEAR(list.pulls[0], 6400 / divisor, 1) << policy;
         }
@@ -99,7 +99,7 @@ TEST(EqdsAsl, TurnThatATunnelLetsPassIsAnothers) {
         List list(2, policy);
         list.run(1000, [&](eqds_receiver& one) {
             list.send(one);
-            list.receivers[0]->rate.share = EQDS_RATE_ONE / 4;
+            list.receivers[0]->share.rate.share = EQDS_RATE_ONE / 4;
         });
         EXPECT_NEAR(list.pulls[0], 200, 30) << policy;
         EXPECT_EQ(list.pulls[0] + list.pulls[1], 1000u) << policy;

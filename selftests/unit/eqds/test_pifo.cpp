@@ -104,23 +104,23 @@ TEST_F(Pifo, RandomCallsLeaveTheSameOrderAsASortedList) {
 TEST(AslPifo, TunnelThatChangesPriorityTakesTurnsThereAtOnce) {
     eqds::LoneReceiver one(0), other(0);
     eqds_asl_init(&one.asl, EQDS_ASL_PIFO, 1500, 10'000'000'000, 1);
-    other.r.asl = &one.asl;
-    eqds_asl_set(&one.r, 0, 1);
-    eqds_asl_set(&other.r, 7, 1);
-    eqds_asl_update(&one.r, 100, 0);
+    other.r.share.asl = &one.asl;
+    eqds_asl_set(&one.r.share, 0, 1);
+    eqds_asl_set(&other.r.share, 7, 1);
+    eqds_asl_update(&one.r.share, 100, 0);
     u64 now_ns = 0;
     auto next = [&] {
         eqds_head head;
         now_ns += 2000;
-        return eqds_asl_next(&one.asl, now_ns, &head);
+        return eqds_receiver_next(&one.asl, now_ns, &head);
     };
     for (int i = 0; i < 100; i++) {
         ASSERT_EQ(next(), &one.r);
         one.r.unused_bytes = 0; // its sender uses the pull
     }
-    eqds_asl_set(&one.r, 7, 1);
-    eqds_asl_update(&one.r, 200, 0);
-    eqds_asl_update(&other.r, 100, 0);
+    eqds_asl_set(&one.r.share, 7, 1);
+    eqds_asl_update(&one.r.share, 200, 0);
+    eqds_asl_update(&other.r.share, 100, 0);
     int turns = 0;
     for (int i = 0; i < 20; i++)
         turns += next() == &one.r;
@@ -132,17 +132,17 @@ int turns_of_first(u8 first_priority, u32 first_weight, u8 other_priority, u32 o
                    int pulls) {
     eqds::LoneReceiver one(0), other(0);
     eqds_asl_init(&one.asl, EQDS_ASL_PIFO, 1500, 10'000'000'000, 1);
-    other.r.asl = &one.asl;
-    eqds_asl_set(&one.r, first_priority, first_weight);
-    eqds_asl_set(&other.r, other_priority, other_weight);
+    other.r.share.asl = &one.asl;
+    eqds_asl_set(&one.r.share, first_priority, first_weight);
+    eqds_asl_set(&other.r.share, other_priority, other_weight);
     int turns = 0;
     u64 now_ns = 0;
     for (int i = 0; i < pulls; i++) {
-        eqds_asl_update(&one.r, one.r.pull + 1, 0);
-        eqds_asl_update(&other.r, other.r.pull + 1, 0);
+        eqds_asl_update(&one.r.share, one.r.share.pull + 1, 0);
+        eqds_asl_update(&other.r.share, other.r.share.pull + 1, 0);
         eqds_head head;
         now_ns += 2000;
-        turns += eqds_asl_next(&one.asl, now_ns, &head) == &one.r;
+        turns += eqds_receiver_next(&one.asl, now_ns, &head) == &one.r;
         one.r.unused_bytes = other.r.unused_bytes = 0; // both senders use their pulls
     }
     return turns;

@@ -123,10 +123,10 @@ TEST_P(EqdsRestart, NumbersAnywhereInTheirSpaceDoNotStopASenderThatDrawsTheRecei
                 live(rig, 3, 1);
                 ASSERT_EQ(rig[0].receiver.expected, 1u);
                 eqds_receiver& r = rig[0].receiver;
-                eqds_asl_leave(&r);
+                eqds_asl_leave(&r.share);
                 r.expected = r.end = expected;
-                eqds_asl_renumber(&r, pull);
-                eqds_asl_update(&r, (pull + asked) & 7, 0);
+                eqds_asl_renumber(&r.share, pull);
+                eqds_asl_update(&r.share, (pull + asked) & 7, 0);
                 rig.forget_sender(rig[0], 3);
                 rig.offer(rig[0], 20, 1500);
                 EXPECT_TRUE(rig.run(rig.now + 1'000'000'000, [&] { return rig.all_freed(); }))

@@ -395,7 +395,7 @@ TEST_F(EqdsWhole, RandomNetworkDeliversEverySegmentOnceInOrder) {
                     now, std::min(eqds_sender_deadline_ns(&s), eqds_asl_deadline_ns(&end.asl)));
             }
             eqds_head pull;
-            while (eqds_asl_next(&end.asl, now, &pull))
+            while (eqds_receiver_next(&end.asl, now, &pull))
                 said.push_back(pull);
             for (const eqds_head& each : said) {
                 eqds_sender_receive(&s, now, &each, &out);

@@ -89,7 +89,7 @@ struct Pair {
         }
         for (uint32_t batches = 0; batches < outgoing.size(); batches++) {
             now_ns += 20'000;
-            while (eqds_asl_next(&asl, now_ns, &head))
+            while (eqds_receiver_next(&asl, now_ns, &head))
                 reply.pull = head.pull;
             answer();
             if (sender.resting)
