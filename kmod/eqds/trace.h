@@ -67,14 +67,14 @@ DECLARE_EVENT_CLASS(eqds_header,
 );
 
 DEFINE_EVENT(eqds_header, eqds_send,
-	     TP_PROTO(const struct eqds_dev *ed, const struct in6_addr *peer,
-		      const struct eqds_head *wire),
-	     TP_ARGS(ed, peer, wire));
+	TP_PROTO(const struct eqds_dev *ed, const struct in6_addr *peer,
+		 const struct eqds_head *wire),
+	TP_ARGS(ed, peer, wire));
 
 DEFINE_EVENT(eqds_header, eqds_receive,
-	     TP_PROTO(const struct eqds_dev *ed, const struct in6_addr *peer,
-		      const struct eqds_head *wire),
-	     TP_ARGS(ed, peer, wire));
+	TP_PROTO(const struct eqds_dev *ed, const struct in6_addr *peer,
+		 const struct eqds_head *wire),
+	TP_ARGS(ed, peer, wire));
 
 TRACE_EVENT(eqds_outcome,
 	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tunnel *tunnel, u8 verdict),
