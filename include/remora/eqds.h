@@ -76,6 +76,16 @@
  * SHOULD send data packets with a payload as ECN-capable. Where the payload is not, the receiver MUST NOT drop
  * it for the mark. Without EQDS_MARK_ECN a packet's outer ECN field is the inner one.
  *
+ * Unnumbered packets (extended, without tags). A receiver that takes them sets
+ * EQDS_MARK_UNNUMBERED in its control packets. If the last control packet of the epoch has it, a
+ * sender MAY send a packet without a number. Its user must not need it, as TCP does not need each
+ * pure acknowledgement. Its kind is EQDS_KIND_UNNUMBERED, and seq is the next number to be used. It
+ * MUST NOT have flags. It costs credit as other packets do. A sender MUST NOT send it while other
+ * packets of the tunnel wait for credit. A receiver MUST drop it if its seq is not within a window
+ * of the lowest number that has not arrived. Else the receiver delivers it at once, before numbers
+ * that are missing. A receiver MUST NOT answer an unnumbered packet of its epoch. A switch MAY drop
+ * one, and MUST NOT trim it. Ends that don't know the kind drop it, and don't set the mark.
+ *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
  * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind
  * that. A receiver with a key MUST drop packets without a tag, and those whose tag does not verify.
@@ -137,7 +147,9 @@
 /* kind: the version in the upper four bits, and below */
 #define EQDS_KIND_DATA (EQDS_VERSION << 4 | 1)
 #define EQDS_KIND_CONTROL (EQDS_VERSION << 4 | 2)
-/* Added to either. */
+/* Data without a number, and without TAGGED and COUNTED. */
+#define EQDS_KIND_UNNUMBERED (EQDS_VERSION << 4 | 3)
+/* Added to DATA or CONTROL. */
 #define EQDS_KIND_TAGGED 0x04
 /* Added to data, without TAGGED. */
 #define EQDS_KIND_COUNTED 0x08
@@ -145,7 +157,7 @@
 #define EQDS_COUNTED_MAX 256
 
 struct eqds_data {
-	__u8 kind;	     /* EQDS_KIND_DATA */
+	__u8 kind;	     /* EQDS_KIND_DATA or _UNNUMBERED */
 	__u8 flags;	     /* SYN, EMPTY, FIN, TRIM */
 	__u8 next_proto;     /* EQDS_PROTO_* or another IP protocol number */
 	__u8 attempt;	     /* 0 the first time this number is sent, wrapping; COUNTED; or CLAIM */
@@ -166,6 +178,8 @@ struct eqds_data {
 #define EQDS_MARK_NO_ROOM 0x02 /* NACK: the packet echo arrived, but there is no memory for it */
 #define EQDS_MARK_ECN 0x04     /* marks of congestion count on any packet */
 #define EQDS_MARK_TRANSLATED 0x08 /* PAUSE: the packet came from another address than it claims */
+
+#define EQDS_MARK_UNNUMBERED 0x10 /* the receiver takes unnumbered packets */
 
 /* attempt of an RTS with SYN: cookie is a claim. */
 #define EQDS_CLAIM 1

@@ -88,6 +88,7 @@ struct eqds_stats {
 	u64 rx_drop_wire, rx_drop_size, rx_drop_memory, rx_drop_backlog, rx_evicted, rx_refused;
 	u64 rx_polls, rx_replies_merged, rx_drop_stranger;
 	u64 rx_trains, tx_whole, rx_counted;
+	u64 tx_unnumbered, rx_unnumbered;
 	u64 rx_drop_untagged, rx_drop_tagged, rx_drop_tag;
 	u64 tx_native, rx_native, rx_drop_native;
 	u64 tx_rdma, tx_cnp, tx_cnp_unknown, rx_rdma, rx_drop_rdma;

@@ -75,6 +75,8 @@ static const struct ethtool_counter ethtool_counter[] = {
 	COUNTER(rx_trains),
 	COUNTER(tx_whole),
 	COUNTER(rx_counted),
+	COUNTER(tx_unnumbered),
+	COUNTER(rx_unnumbered),
 	COUNTER(timer_late),
 	COUNTER(pulls),
 	COUNTER(pull_timers),

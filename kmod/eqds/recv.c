@@ -112,7 +112,7 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 	lockdep_assert_held(&ed->lock);
 	if (!rx)
 		return false;
-	if (node && head->seq != rx->core.expected &&
+	if (node && !head->unnumbered && head->seq != rx->core.expected &&
 	    !eqds_memory_may_hold(ed, rx, node->held_bytes)) {
 		ed->stats.rx_drop_held++;
 		recv_refuse(head);
@@ -122,6 +122,7 @@ static bool recv_data(struct eqds_dev *ed, u64 now_ns, const struct eqds_cb *cb,
 		rx->held_bytes += node->held_bytes;
 	ed->stats.rx_packets += head->more + 1;
 	ed->stats.rx_trains += head->more != 0;
+	ed->stats.rx_unnumbered += head->unnumbered;
 	eqds_receiver_receive(&rx->core, now_ns, head, bytes, node ? &node->core : NULL, &out);
 	eqds_settle_rx(ed, rx, &out, work);
 	return node;

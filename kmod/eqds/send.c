@@ -52,6 +52,27 @@ static struct sk_buff *send_duplicate(const struct sk_buff *from, u32 headroom)
 	return skb;
 }
 
+/* A packet, of which skb is the caller's own copy, leaves under a tunnel header. */
+static void send_under(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_head *head,
+		       u8 inner_tos, struct sk_buff *skb, struct eqds_work *work)
+{
+	struct eqds_cb *cb = EQDS_CB(skb);
+
+	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES + ed->tag_bytes));
+	cb->peer = tx->tunnel.peer;
+	cb->local = tx->tunnel.local;
+	cb->sport = eqds_path_port(head->path);
+	cb->dport = htons(EQDS_PORT);
+	cb->claims = false;
+	cb->tos = send_outer_tos(ed, tx, inner_tos);
+	cb->ttl = ed->ttl;
+	cb->tagged = head->tagged;
+	cb->counted = head->counted;
+	cb->ip_id = (u16)head->seq;
+	__skb_queue_tail(&work->emit, skb);
+	trace_eqds_send(ed, &tx->tunnel.peer, head);
+}
+
 /*
  * A copy of the packet, or of a part of a whole one, under a tunnel header. Lost if memory is
  * short, as in the network.
@@ -62,7 +83,6 @@ static void send_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packe
 	const u32 headroom = ed->dev->needed_headroom, count = packet->more + 1;
 	struct eqds_node *node = eqds_node_of(packet);
 	const u8 tos = eqds_send_inner_tos(node->skb);
-	struct eqds_cb *cb;
 	struct sk_buff *skb;
 
 	skb_orphan(node->skb);
@@ -72,20 +92,7 @@ static void send_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packe
 		goto no_memory;
 	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
-	eqds_wire_encode(ed->config.profile, head, skb_push(skb, EQDS_DATA_BYTES + ed->tag_bytes));
-	cb = EQDS_CB(skb);
-	cb->peer = tx->tunnel.peer;
-	cb->local = tx->tunnel.local;
-	cb->sport = eqds_path_port(head->path);
-	cb->dport = htons(EQDS_PORT);
-	cb->claims = false;
-	cb->tos = send_outer_tos(ed, tx, tos);
-	cb->ttl = ed->ttl;
-	cb->tagged = head->tagged;
-	cb->counted = head->counted;
-	cb->ip_id = (u16)head->seq;
-	__skb_queue_tail(&work->emit, skb);
-	trace_eqds_send(ed, &tx->tunnel.peer, head);
+	send_under(ed, tx, head, tos, skb, work);
 	ed->stats.tx_packets += count;
 	ed->stats.tx_whole += head->counted != 0;
 	ed->stats.tx_retransmits += head->attempt != 0;
@@ -95,6 +102,33 @@ free:
 	kfree_skb(skb);
 no_memory:
 	ed->stats.tx_drop_memory++;
+}
+
+bool eqds_send_unnumbered(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns, struct sk_buff *skb,
+			  struct eqds_work *work)
+{
+	const u32 bytes = skb->len + EQDS_OVERHEAD_BYTES;
+	const u8 tos = eqds_send_inner_tos(skb);
+	struct eqds_head head;
+
+	lockdep_assert_held(&ed->lock);
+	/* A tag alone doesn't tell an old packet: its number would. */
+	if (ed->tag_bytes || skb_cow_head(skb, ed->dev->needed_headroom) ||
+	    !eqds_sender_pass(&tx->core, now_ns, bytes,
+			      skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6
+								 : EQDS_PROTO_IPV4, &head))
+		return false;
+	trace_eqds_pass(ed, tx, bytes, head.next_proto);
+	skb_orphan(skb);
+	if (udp_tunnel_handle_offloads(skb, true)) {
+		ed->stats.tx_drop_memory++;
+		__skb_queue_tail(&work->free, skb);
+		return true;
+	}
+	send_under(ed, tx, &head, tos, skb, work);
+	ed->stats.tx_packets++;
+	ed->stats.tx_unnumbered++;
+	return true;
 }
 
 /* Send what has credit. */

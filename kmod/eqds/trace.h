@@ -12,6 +12,7 @@
  *	turn      the lock is taken for events of one time, by a device of a network namespace
  *	open      a tunnel is made, with what was drawn by chance
  *	enqueue   a packet enters a tunnel's queue; of a whole one, what each segment costs
+ *	pass      a packet leaves at once, without a number
  *	expire    a sending tunnel's deadline has passed; bytes: in flight
  */
 #undef TRACE_SYSTEM
@@ -173,6 +174,27 @@ TRACE_EVENT(eqds_enqueue,
 	TP_printk("ifindex=%d peer=%pI6c id=%u bytes=%u proto=%u segments=%u each=%u",
 		  __entry->ifindex, __entry->peer, __entry->id, __entry->bytes, __entry->next_proto,
 		  __entry->segments, __entry->each_bytes)
+);
+
+TRACE_EVENT(eqds_pass,
+	TP_PROTO(const struct eqds_dev *ed, const struct eqds_tx *tx, u32 bytes, u8 next_proto),
+	TP_ARGS(ed, tx, bytes, next_proto),
+	TP_STRUCT__entry(
+		__field(int, ifindex)
+		__array(u8, peer, 16)
+		__field(u16, id)
+		__field(u32, bytes)
+		__field(u8, next_proto)
+	),
+	TP_fast_assign(
+		__entry->ifindex = ed->dev->ifindex;
+		memcpy(__entry->peer, &tx->tunnel.peer, sizeof(tx->tunnel.peer));
+		__entry->id = tx->core.id;
+		__entry->bytes = bytes;
+		__entry->next_proto = next_proto;
+	),
+	TP_printk("ifindex=%d peer=%pI6c id=%u bytes=%u proto=%u", __entry->ifindex, __entry->peer,
+		  __entry->id, __entry->bytes, __entry->next_proto)
 );
 
 TRACE_EVENT(eqds_expire,

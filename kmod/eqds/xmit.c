@@ -17,6 +17,7 @@
 #include <net/ip_tunnels.h>
 #include <net/ipv6.h>
 #include <net/route.h>
+#include <net/tcp.h>
 
 #include "compat/compat.h"
 #include "eqds/life.h"
@@ -114,6 +115,33 @@ static u8 xmit_next_proto(const struct sk_buff *skb)
 	return skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6 : EQDS_PROTO_IPV4;
 }
 
+/* Of IP, with options, and TCP. */
+#define XMIT_HEADS_MAX 120U
+
+/* Is it an acknowledgement of TCP without data? If one is lost, the next one tells as much. */
+static bool xmit_is_pure_ack(const struct sk_buff *skb)
+{
+	u32 offset = skb_network_offset(skb);
+	struct tcphdr head, *tcp;
+
+	if (skb->len > XMIT_HEADS_MAX)
+		return false;
+	if (skb->protocol == htons(ETH_P_IPV6)) {
+		if (ipv6_hdr(skb)->nexthdr != IPPROTO_TCP)
+			return false;
+		offset += sizeof(struct ipv6hdr);
+	} else if (skb->protocol == htons(ETH_P_IP)) {
+		if (ip_hdr(skb)->protocol != IPPROTO_TCP || ip_is_fragment(ip_hdr(skb)))
+			return false;
+		offset += ip_hdrlen(skb);
+	} else {
+		return false;
+	}
+	tcp = skb_header_pointer(skb, offset, sizeof(head), &head);
+	return tcp && skb->len == offset + tcp->doff * 4U &&
+	       (tcp_flag_byte(tcp) & ~TCPHDR_ECE) == TCPHDR_ACK;
+}
+
 /* A list of packets, or a whole one, to one peer. Returns the bytes that the tunnel took. */
 static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 		     struct sk_buff *list, bool whole, struct eqds_work *work, u32 *packets)
@@ -129,9 +157,16 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 		tx = eqds_life_tx_get(ed, peer, kind, work);
 	skb_list_walk_safe(list, skb, next) {
 		const u16 segments = whole ? eqds_whole_segments(skb) : 1;
+		const u32 skb_bytes = skb->len;
 		struct eqds_node *node = NULL;
 
 		skb_mark_not_on_list(skb);
+		if (tx && kind == EQDS_CLASS_TCP && xmit_is_pure_ack(skb) &&
+		    eqds_send_unnumbered(ed, tx, now_ns, skb, work)) {
+			bytes += skb_bytes;
+			++*packets;
+			continue;
+		}
 		why = ed->up ? &ed->stats.tx_drop_tunnels : &ed->stats.tx_drop_peer;
 		if (tx && tx->core.queue.count && eqds_memory_is_full(ed, EQDS_POOL_TX)) {
 			why = &ed->stats.tx_drop_held;
@@ -149,7 +184,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 			why = xmit_enqueue(ed, now_ns, tx, node, work);
 		}
 		if (!why) {
-			bytes += skb->len;
+			bytes += skb_bytes;
 			*packets += segments;
 			continue;
 		}

@@ -22,7 +22,7 @@ MIB = 1 << 20
 RECORDER = pathlib.Path(__file__).resolve().parent / "record_eqds.py"
 REPLAY = rmem.CLI.parent / "eqds-replay"
 TRACING = "/sys/kernel/tracing"
-EVENTS = ("turn", "open", "enqueue", "expire", "receive", "outcome")
+EVENTS = ("turn", "open", "enqueue", "pass", "expire", "receive", "outcome")
 # enum eqds_verdict, as eqds_outcome prints it.
 VERDICTS = ("ok", "duplicate", "trimmed", "beyond", "old-epoch", "wrong-epoch", "bad-ack", "bad-pull", "bad-nack",
             "restarted", "closed", "no-tunnel")
@@ -90,6 +90,8 @@ def _script(events, packets, mbits, burst):
         elif name == "enqueue":
             lines.append(f"enqueue {words['peer']} {words['id']} {words['bytes']} {words['proto']} {words['segments']} "
                          f"{words['each']}")
+        elif name == "pass":
+            lines.append(f"pass {words['peer']} {words['id']} {words['bytes']} {words['proto']}")
         elif name == "expire":
             lines.append(f"expire {words['peer']} {words['id']}")
         elif name == "receive":

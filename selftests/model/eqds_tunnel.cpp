@@ -14,6 +14,8 @@
 //   - a packet that its sender frees has arrived;
 //   - a packet is given up only if one of its transmissions was lost, trimmed, or late; a receiver
 //     without memory refuses packets as often as it likes;
+//   - an unnumbered packet is delivered alone and without an answer, and changes no number of the
+//     receiver's;
 //   - eqds_sender_check() and eqds_receiver_check();
 //   - while a BDP of demand remains: credit + pulls in flight + credit owed by the list + demand in
 //     flight = one BDP, and none of the last three is negative;
@@ -42,6 +44,7 @@ namespace {
 constexpr uint8_t packets_max = 6, window_most = 4, messages_max = 2;
 constexpr uint64_t now_ns = 1 << 20, rto_ns = 10, idle_ns = 1 << 30;
 constexpr uint8_t arrived_mark = 0xff;
+constexpr uint8_t unnumbered_mark = 0x80; // Message.marks of data
 
 enum Mutation {
     NONE,
@@ -56,6 +59,7 @@ enum Mutation {
     SAME_EPOCH,
     REFUSALS_STRIKE,
     HIDES_HOLES,
+    NUMBERS_ALL,
     MUTATIONS
 };
 
@@ -72,6 +76,7 @@ const char* const mutation_names[] = {
     "the sender opens the epoch again that it had",
     "a receiver without memory says that the packet was trimmed",
     "the receiver is not told of numbers that were given up",
+    "the receiver takes the number of an unnumbered packet for its own",
 };
 static_assert(sizeof(mutation_names) / sizeof(*mutation_names) == MUTATIONS);
 
@@ -110,7 +115,8 @@ struct State {
 };
 
 struct Seen {
-    uint64_t wrapped, restarted, released, refuted, relearned, nacked, rested, false_acks, lost;
+    uint64_t wrapped, restarted, released, refuted, relearned, nacked, rested, false_acks, lost,
+        passed;
 };
 
 struct Bounds {
@@ -118,6 +124,7 @@ struct Bounds {
     uint8_t packets, window_mtus;
     bool trimming, overdraw, pull_trimmed, ordered;
     bool colliding;
+    bool unnumbered;     // the sender's user has packets without number, too
     bool patient;        // timeouts don't open the tunnel again
     uint8_t strikes_max; // 0: no packet is given up, nor refused
     uint8_t sender_forgets, receiver_forgets, lives;
@@ -129,7 +136,7 @@ struct Ends {
     eqds_sender s;
     eqds_receiver r;
     eqds_asl asl;
-    eqds_packet at_sender[packets_max], at_receiver[packets_max];
+    eqds_packet at_sender[packets_max], at_receiver[packets_max], unnumbered;
     eqds_packet *s_slot[window_most], *r_slot[window_most];
     // pull_trimmed: how far the sender's target rises without a pull. A receiver that forgot and
     // then met an old copy must not be left half the space behind.
@@ -154,6 +161,7 @@ struct Ends {
     void load_sender(const State& from) {
         eqds_sender_init(&s, &config, s_slot, nullptr, 0, from.epoch, 0);
         s.state = from.state;
+        s.unnumbered = true;
         s.una = from.una;
         s.next = from.next;
         s.pull = from.pull;
@@ -289,7 +297,7 @@ struct Ends {
         m.behind = uint8_t(head.control ? head.sack : head.unacked);
         m.echo = uint8_t(head.echo);
         m.attempt = head.attempt & 1;
-        m.marks = head.marks;
+        m.marks = head.unnumbered ? unnumbered_mark : head.marks;
         m.payload = payload;
         return m;
     }
@@ -302,8 +310,9 @@ struct Ends {
         head.epoch = m.epoch;
         head.pull = m.pull;
         head.attempt = m.attempt;
-        head.marks = m.marks;
-        head.bytes = m.payload ? 1 : 0;
+        head.marks = m.control ? m.marks : 0;
+        head.unnumbered = !m.control && m.marks & unnumbered_mark;
+        head.bytes = m.payload || head.unnumbered ? 1 : 0;
         (m.control ? head.ack : head.seq) = m.number;
         head.unacked = m.control ? 0 : m.behind;
         head.sack = m.control ? m.behind : 0;
@@ -343,6 +352,8 @@ public:
         }
         offer(s, emit);
         transmit(s, emit);
+        if (bounds_.unnumbered)
+            pass(s, emit);
         timers(s, emit);
         pull(s, emit);
         for (uint8_t i = 0; i < s.messages; i++)
@@ -369,6 +380,8 @@ private:
             text += ", echo " + std::to_string(m.echo);
         if (m.payload)
             text += ", packet " + std::to_string(m.payload);
+        if (m.marks & unnumbered_mark)
+            text += ", unnumbered";
         if (m.marks & EQDS_MARK_NO_ROOM)
             text += ", no room";
         return text + (m.current ? "" : " (of an earlier life)");
@@ -591,6 +604,21 @@ private:
     }
 
     template <class Emit>
+    void pass(const State& s, Emit& emit) const {
+        Ends ends(bounds_, s);
+        eqds_head head;
+        if (!eqds_sender_pass(&ends.s, now_ns, 1, EQDS_PROTO_IPV4, &head))
+            return;
+        Step step{s};
+        settle(step, ends, false);
+        Message m = Ends::message(head, 0);
+        m.current = 1;
+        send(step.next, m);
+        seen.passed++;
+        emit_step(emit, step, [=] { return "sends " + text(m); });
+    }
+
+    template <class Emit>
     void timers(const State& s, Emit& emit) const {
         // counts: what is late left since the last timeout.
         auto expire = [&](uint64_t now, int packet, bool counts, const char* name) {
@@ -691,8 +719,37 @@ private:
         const uint32_t held = ends.r.held;
         eqds_head head = Ends::head(m);
         head.no_room = no_room;
+        if (head.unnumbered)
+            return unnumbered_at_receiver(s, ends, m, head);
         receiver_receives(ends, head, m.payload, now_ns, out);
         return after_receiver(s, ends, m, out, held);
+    }
+
+    Step unnumbered_at_receiver(const State& s, Ends& ends, const Message& m,
+                                eqds_head head) const {
+        eqds_out out{};
+        const uint32_t expected = ends.r.expected, end = ends.r.end, held = ends.r.held;
+        const bool known = ends.r.established && ends.r.epoch == head.epoch;
+        ends.unnumbered = {};
+        head.unnumbered = mutation_ != NUMBERS_ALL;
+        if (ends.r.established || eqds_receiver_admit(&head, 0, &out))
+            eqds_receiver_receive(&ends.r, now_ns, &head, 1, &ends.unnumbered, &out);
+        const bool alone = !out.deliver || (out.deliver == &ends.unnumbered && !out.deliver->next);
+        out.deliver = out.free = nullptr;
+        if (mutation_ == NUMBERS_ALL) { // the number has arrived, by another packet
+            for (eqds_packet*& slot : ends.r_slot)
+                if (slot == &ends.unnumbered)
+                    slot = reinterpret_cast<eqds_packet*>(1), ends.r.held--, ends.r.held_bytes--;
+            out.send = false;
+        }
+        Step step = after_receiver(s, ends, m, out, held);
+        if (mutation_ == NUMBERS_ALL || step.violation)
+            return step;
+        if (!alone || (known && out.send))
+            step.violation = "an unnumbered packet is not delivered alone, or is answered";
+        else if (ends.r.expected != expected || ends.r.end != end || ends.r.held != held)
+            step.violation = "an unnumbered packet changed numbers";
+        return step;
     }
 
     void receiver_receives(Ends& ends, eqds_head head, uint8_t payload, uint64_t now,
@@ -891,6 +948,7 @@ struct Correct {
         sum.nacked += seen.nacked;
         sum.rested += seen.rested;
         sum.lost += seen.lost;
+        sum.passed += seen.passed;
         if (!bounds.colliding)
             return;
         printf("# numbers refuted: %llu, false acknowledgements: %llu\n",
@@ -927,6 +985,11 @@ int main(int argc, char** argv) {
     b.profile = three_bits;
     b.window_mtus = 2;
     correct.run("a BDP of two MTUs", b);
+    b.unnumbered = true;
+    correct.run("the same, and unnumbered packets", b);
+    b = forgetful(0, 1);
+    b.unnumbered = true;
+    correct.run("the receiver forgets, and unnumbered packets", b);
     correct.run("packets are given up, or refused", hopeless());
     b = bounds();
     b.patient = false;
@@ -957,7 +1020,7 @@ int main(int argc, char** argv) {
     }
     const Seen& sum = correct.sum;
     report.result(sum.wrapped && sum.restarted && sum.released && sum.relearned && sum.nacked &&
-                      sum.rested && sum.lost,
+                      sum.rested && sum.lost && sum.passed,
                   "every outcome was met");
 
     Bounds trims = bounds();
@@ -965,9 +1028,13 @@ int main(int argc, char** argv) {
     Bounds impatient = bounds();
     impatient.patient = false;
     impatient.lives = 2;
-    const Bounds wrong[MUTATIONS] = {bounds(),        bounds(),  bounds(),   forgetful(0, 1),
-                                     forgetful(0, 1), bounds(),  trims,      wide(),
-                                     wide(),          impatient, hopeless(), hopeless()};
+    Bounds passing = bounds();
+    passing.profile = three_bits;
+    passing.window_mtus = 2;
+    passing.unnumbered = true;
+    const Bounds wrong[MUTATIONS] = {
+        bounds(), bounds(), bounds(),  forgetful(0, 1), forgetful(0, 1), bounds(), trims,
+        wide(),   wide(),   impatient, hopeless(),      hopeless(),      passing};
     for (int mutation = NONE + 1; mutation < MUTATIONS; mutation++) {
         TunnelModel model(wrong[mutation], static_cast<Mutation>(mutation));
         auto out = model::Explorer<TunnelModel>(model, states_max).run();

@@ -7,12 +7,14 @@
 //         turn xmit|poll|due|pull NOW_NS        the events up to the next turn are of this time
 //         open sender|receiver PEER ID EPOCH SEED|COOKIE
 //         enqueue PEER ID BYTES PROTO SEGMENTS EACH_BYTES
+//         pass PEER ID BYTES PROTO
 //         receive PEER BYTES CE IP_ID HEADER    of the UDP payload; HEADER: its first bytes in hex
 //         expire PEER ID
 //   out   send HEADER                           in the order in which they leave
 //         outcome VERDICT
 //
-// kmod/eqds does the same between locks, skbs and timers: see its xmit.c, send.c, recv.c, pull.c, life.c.
+// kmod/eqds does the same between locks, skbs and timers: see its xmit.c, send.c, recv.c, pull.c,
+// life.c.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -25,8 +27,8 @@
 #include <vector>
 
 extern "C" {
-#include "core/eqds/asl.h"
 #include "core/eqds/drr.h"
+#include "core/eqds/receiver.h"
 #include "core/eqds/reply.h"
 }
 
@@ -145,6 +147,17 @@ public:
         eqds_sender_enqueue_whole(&s.core, now_, packet, static_cast<std::uint16_t>(segments - 1),
                                   each_bytes, &out);
         settle(s, out);
+    }
+
+    void pass(std::istream& in) {
+        Name name;
+        unsigned bytes, proto;
+        in >> name.first >> name.second >> bytes >> proto;
+        eqds_head head;
+        if (!eqds_sender_pass(&senders_.at(name)->core, now_, bytes,
+                              static_cast<std::uint8_t>(proto), &head))
+            throw std::runtime_error("the kernel let a packet pass that has to wait");
+        emit(head);
     }
 
     void expire(std::istream& in) {
@@ -339,6 +352,8 @@ void replay() {
             device.enqueue(in);
         else if (verb == "receive")
             device.receive(in);
+        else if (verb == "pass")
+            device.pass(in);
         else if (verb == "expire")
             device.expire(in);
         else

@@ -6,8 +6,8 @@
  *                                     ^                              |
  *                                     +------ target not reached ----+
  *
- * The list knows of a tunnel no more than its share. It picks the next one, and the receiver charges
- * it (receiver.h).
+ * The list knows of a tunnel no more than its share. It picks the next one, and the receiver
+ * charges it (receiver.h).
  *
  * FIFO: equal shares. PIFO: strict priority, then shares by weight (start-time fair queueing).
  * One list per ingress link. Pulls leave at the link's rate; a caller that comes late may catch
@@ -81,8 +81,8 @@ void eqds_asl_set(struct eqds_share *share, u8 priority, u32 weight);
 u64 eqds_asl_deadline_ns(const struct eqds_asl *asl);
 
 /*
- * The share that gets the next MTU of credit; NULL: not yet, or nobody may have it. It is out of the
- * list until eqds_asl_update(). For eqds_receiver_next().
+ * The share that gets the next MTU of credit; NULL: not yet, or nobody may have it. It is out of
+ * the list until eqds_asl_update(). For eqds_receiver_next().
  */
 struct eqds_share *eqds_asl_next(struct eqds_asl *asl, u64 now_ns);
 

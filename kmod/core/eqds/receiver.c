@@ -57,7 +57,7 @@ static void receiver_tell(struct eqds_receiver *r, struct eqds_head *head)
 	head->flags = EQDS_ACK;
 	head->has_epoch = !r->config->profile->start_bits;
 	head->epoch = r->epoch;
-	head->marks = head->has_epoch ? EQDS_MARK_ECN : 0;
+	head->marks = head->has_epoch ? EQDS_MARK_ECN | EQDS_MARK_UNNUMBERED : 0;
 	head->ack = r->expected;
 	head->sack = receiver_sack(r);
 	head->pull = r->share.pull;
@@ -481,6 +481,27 @@ static void receiver_data(struct eqds_receiver *r, u64 now_ns, const struct eqds
 	receiver_reply(r, head, flags, out);
 }
 
+/* packet is in out->free. */
+static void receiver_unnumbered(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
+				u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out)
+{
+	if (!receiver_is_near(r, head->seq)) {
+		out->verdict = EQDS_BEYOND;
+		return;
+	}
+	receiver_used(r, head, wire_bytes);
+	receiver_demand(r, head);
+	if (!packet)
+		return;
+	eqds_rate_arrived(&r->share.rate, now_ns, r->config->window_bytes,
+			  head->bytes ? head->bytes : r->config->mtu_bytes, head->ce, head->stamp);
+	packet->bytes = head->bytes;
+	packet->next_proto = head->next_proto;
+	packet->path = head->path;
+	out->free = NULL;
+	out->deliver = packet;
+}
+
 void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqds_head *head,
 			   u32 wire_bytes, struct eqds_packet *packet, struct eqds_out *out)
 {
@@ -495,6 +516,10 @@ void eqds_receiver_receive(struct eqds_receiver *r, u64 now_ns, const struct eqd
 	if (!receiver_synchronise(r, head, out))
 		return;
 	r->used_ns = now_ns;
+	if (head->unnumbered) {
+		receiver_unnumbered(r, now_ns, head, wire_bytes, packet, out);
+		return;
+	}
 	if (head->flags & EQDS_FIN) {
 		/* Without an epoch, its number has at least to be near. */
 		if (receiver_is_near(r, head->seq))

@@ -28,6 +28,9 @@
  * Else one pull is forgiven in eight of the longest timeouts, if the sender asks. A new epoch
  * changes none of it.
  *
+ * Unnumbered packets are delivered at once, and change nothing but the tunnel's time of use, its
+ * demand, and the credit that is not used. Nothing answers them.
+ *
  * Proof. The caller admits no tunnel whose SYN lacks the cookie of its address, if it has cookies
  * (eqds_receiver_admit()): a peer without proof has no state, no credit and no packet delivered.
  *

@@ -4,7 +4,7 @@
 static bool reply_is_cumulative(const struct eqds_head *head)
 {
 	return !(head->flags & ~(EQDS_ACK | EQDS_SACK | EQDS_SYN)) && head->flags & EQDS_ACK &&
-	       !(head->marks & ~EQDS_MARK_ECN);
+	       !(head->marks & ~(EQDS_MARK_ECN | EQDS_MARK_UNNUMBERED));
 }
 
 /* Does next tell that the packet echo of head has arrived? */

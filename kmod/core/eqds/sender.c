@@ -403,6 +403,22 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 	return packet;
 }
 
+bool eqds_sender_pass(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
+		      struct eqds_head *head)
+{
+	if (!s->unnumbered || s->state != EQDS_SENDER_ESTABLISHED || s->skipping ||
+	    eqds_sender_backlog_bytes(s) || s->credit_bytes < (s64)bytes)
+		return false;
+	s->credit_bytes -= bytes;
+	s->used_ns = now_ns;
+	sender_head(s, now_ns, head);
+	head->unnumbered = true;
+	head->bytes = bytes;
+	head->next_proto = next_proto;
+	head->path = s->paths ? eqds_paths_pick(s->paths) : 0;
+	return true;
+}
+
 /* ---- a later epoch ---- */
 
 static void sender_open_again(struct eqds_sender *s, u64 now_ns, u32 after_epoch,
@@ -541,6 +557,7 @@ static void sender_heard(struct eqds_sender *s, u64 now_ns, const struct eqds_he
 {
 	s->used_ns = now_ns;
 	s->ecn = head->marks & EQDS_MARK_ECN;
+	s->unnumbered = head->marks & EQDS_MARK_UNNUMBERED;
 	s->busy_until_ns = now_ns + head->busy_us * BASE_NSEC_PER_USEC;
 	if (head->cookie)
 		s->cookie = head->cookie;

@@ -65,6 +65,10 @@
  * tells it, an RTS does, until it is acknowledged. The paper's header has no place for that: there
  * the epoch ends as a full one does, or the tunnel if nothing is queued.
  *
+ * Unnumbered packets. A packet that its user does not miss can leave without a number: no copy of it
+ * is kept, and nothing answers it (eqds_sender_pass()). It costs credit, and may not leave while
+ * other packets wait, so many of them take no share of others. Else the caller enqueues it.
+ *
  * Whole packets. The caller may enqueue the segments of a packet as one, with memory for a node of
  * each. A whole packet has consecutive numbers and one header (remora/eqds.h, "Counted numbers").
  * The core splits it where credit, an acknowledgement or a NACK covers some of its numbers alone.
@@ -118,6 +122,7 @@ struct eqds_sender {
 	bool resting;	 /* nothing queued nor in flight */
 	bool translated; /* the receiver sees another address than this end has */
 	bool ecn;	 /* the receiver heeds marks of congestion on any packet */
+	bool unnumbered; /* the receiver takes unnumbered packets */
 	u16 train_path;
 	u16 train_left;	 /* packets that may join the last train, if they leave at train_ns */
 	u64 train_ns;
@@ -155,6 +160,13 @@ void eqds_sender_enqueue(struct eqds_sender *s, u64 now_ns, struct eqds_packet *
  */
 void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_packet *packet,
 			       u16 more, u32 each_bytes, struct eqds_out *out);
+
+/*
+ * May a packet of so many bytes leave at once, without a number? Then head is its header, and the
+ * core forgets it.
+ */
+bool eqds_sender_pass(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
+		      struct eqds_head *head);
 
 /* Is there a packet that may leave now? */
 bool eqds_sender_is_ready(const struct eqds_sender *s);

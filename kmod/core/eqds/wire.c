@@ -102,12 +102,13 @@ enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const
 	if (bytes < EQDS_CONTROL_BYTES)
 		return EQDS_WIRE_SHORT;
 	if ((p[0] & ~EQDS_KIND_TAGGED) == EQDS_KIND_DATA ||
-	    p[0] == (EQDS_KIND_DATA | EQDS_KIND_COUNTED))
+	    p[0] == (EQDS_KIND_DATA | EQDS_KIND_COUNTED) || p[0] == EQDS_KIND_UNNUMBERED)
 		wire_parse_data(p, head);
 	else if ((p[0] & ~EQDS_KIND_TAGGED) == EQDS_KIND_CONTROL)
 		wire_parse_control(p, head);
 	else
 		return EQDS_WIRE_VERSION;
+	head->unnumbered = p[0] == EQDS_KIND_UNNUMBERED;
 	head->tagged = p[0] & EQDS_KIND_TAGGED;
 	if (head->tagged && bytes < EQDS_CONTROL_BYTES + EQDS_TAG_BYTES)
 		return EQDS_WIRE_SHORT;
@@ -117,6 +118,8 @@ enum eqds_wire_verdict eqds_wire_parse(const struct eqds_profile *profile, const
 	    !wire_flags_are_good(head->control, head->flags))
 		return EQDS_WIRE_FLAGS;
 	if (p[0] & EQDS_KIND_COUNTED && (!head->counted || head->flags & EQDS_EMPTY))
+		return EQDS_WIRE_FLAGS;
+	if (head->unnumbered && head->flags)
 		return EQDS_WIRE_FLAGS;
 	return EQDS_WIRE_GOOD;
 }
@@ -185,6 +188,8 @@ void eqds_wire_encode(const struct eqds_profile *profile, const struct eqds_head
 	} else {
 		p[0] = EQDS_KIND_DATA | (head->tagged ? EQDS_KIND_TAGGED : 0) |
 		       (head->counted ? EQDS_KIND_COUNTED : 0);
+		if (head->unnumbered)
+			p[0] = EQDS_KIND_UNNUMBERED;
 		p[1] = head->flags;
 		PUT(struct eqds_data, next_proto, head->next_proto);
 		PUT(struct eqds_data, attempt,

@@ -13,6 +13,7 @@ struct eqds_head {
 	bool control;
 	bool tagged;	/* struct eqds_tag is behind the header: tag.h */
 	u8 flags;	/* EQDS_SYN .. EQDS_TRIM */
+	bool unnumbered; /* data: seq is the next number, and the packet has none */
 	bool claims;	/* data: cookie is a claim of the source address */
 	bool has_epoch; /* else epoch says nothing: paper's packets without SYN */
 	u8 attempt;	/* data: of seq; control: of echo */

@@ -165,7 +165,7 @@ TEST(EqdsWire, OtherVersionsAndKindsAreRefused) {
     for (uint32_t kind = 0; kind < 256; kind++) {
         bytes[0] = kind;
         eqds_wire_verdict verdict = parse(eqds_profile_extended, bytes, &head);
-        if ((kind & ~EQDS_KIND_COUNTED) == EQDS_KIND_DATA)
+        if ((kind & ~EQDS_KIND_COUNTED) == EQDS_KIND_DATA || kind == EQDS_KIND_UNNUMBERED)
             EXPECT_EQ(verdict, EQDS_WIRE_GOOD);
         else if ((kind & ~EQDS_KIND_TAGGED) == EQDS_KIND_DATA ||
                  kind == (EQDS_KIND_CONTROL | EQDS_KIND_TAGGED))
