@@ -13,6 +13,7 @@
 #ifndef KMOD_EQDS_DEVICE_H
 #define KMOD_EQDS_DEVICE_H
 
+#include <linux/bitmap.h>
 #include <linux/hrtimer.h>
 #include <linux/in6.h>
 #include <linux/ipv6.h>
@@ -69,6 +70,7 @@
 #define EQDS_GENERATIONS 1024U
 
 #define EQDS_RULE_BUCKETS   256U
+#define EQDS_RULE_LENGTHS   129U
 /* Of programs, by port. */
 #define EQDS_NATIVE_BUCKETS 64U
 /* A firing of the pull timer is late by less than 2^n us; the last one: or more. */
@@ -168,7 +170,8 @@ struct eqds_rule {
 struct eqds_rules {
 	struct hlist_head hash[EQDS_RULE_BUCKETS];
 	u32 count;
-	u32 of_length[129];
+	u32 of_length[EQDS_RULE_LENGTHS];
+	DECLARE_BITMAP(lengths, EQDS_RULE_LENGTHS); /* of which there are rules */
 };
 
 /* A direction's tunnels. */

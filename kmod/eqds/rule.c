@@ -41,18 +41,18 @@ static struct eqds_rule *rule_get(struct eqds_rules *rules, const struct in6_add
 /* The rule of the longest prefix that address is in; NULL: none. RCU. */
 const struct eqds_rule *eqds_rule_find(struct eqds_rules *rules, const struct in6_addr *address)
 {
+	u32 end = EQDS_RULE_LENGTHS, length;
 	struct in6_addr prefix;
 	struct eqds_rule *rule;
 
 	if (!READ_ONCE(rules->count))
 		return NULL;
-	for (int length = 128; length >= 0; length--) {
-		if (!READ_ONCE(rules->of_length[length]))
-			continue;
+	while ((length = find_last_bit(rules->lengths, end)) < end) {
 		ipv6_addr_prefix(&prefix, address, length);
 		rule = rule_get(rules, &prefix, length);
 		if (rule)
 			return rule;
+		end = length;
 	}
 	return NULL;
 }
@@ -95,7 +95,8 @@ int eqds_rule_set(struct eqds_dev *ed, const struct eqds_rule *rule, struct netl
 		return 0;
 	}
 	hlist_add_head_rcu(&fresh->hash, rule_bucket(rules, &rule->prefix, rule->length));
-	WRITE_ONCE(rules->of_length[rule->length], rules->of_length[rule->length] + 1);
+	if (!rules->of_length[rule->length]++)
+		set_bit(rule->length, rules->lengths);
 	WRITE_ONCE(rules->count, rules->count + 1);
 	return 0;
 }
@@ -103,7 +104,8 @@ int eqds_rule_set(struct eqds_dev *ed, const struct eqds_rule *rule, struct netl
 static void rule_free(struct eqds_rules *rules, struct eqds_rule *rule)
 {
 	hlist_del_rcu(&rule->hash);
-	WRITE_ONCE(rules->of_length[rule->length], rules->of_length[rule->length] - 1);
+	if (!--rules->of_length[rule->length])
+		clear_bit(rule->length, rules->lengths);
 	WRITE_ONCE(rules->count, rules->count - 1);
 	kfree_rcu(rule, rcu);
 }
