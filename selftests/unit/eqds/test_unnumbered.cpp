@@ -26,7 +26,7 @@ struct Ends {
     eqds_head head;
 
     Ends() {
-        far.config.trimming = true; // it starts with a window of credit
+        far.config.trimming = true; // the sender starts with a window of credit
         slots.resize(far.config.window_packets);
         eqds_sender_init(&s, &far.config, slots.data(), nullptr, 0, 7, 0);
     }
@@ -93,7 +93,7 @@ TEST(EqdsUnnumbered, LeavesOnlyOnceTheReceiverHasSaidThatItTakesThem) {
     EXPECT_TRUE(e.pass());
 }
 
-TEST(EqdsUnnumbered, CostsCreditAndWaitsBehindNobody) {
+TEST(EqdsUnnumbered, CostsCreditAndIsRefusedWhileAnotherPacketWaits) {
     Ends e;
     e.establish();
     int left = 0;
