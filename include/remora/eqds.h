@@ -78,13 +78,15 @@
  *
  * Unnumbered packets (extended, without tags). A receiver that takes them sets
  * EQDS_MARK_UNNUMBERED in its control packets. If the last control packet of the epoch has it, a
- * sender MAY send a packet without a number. Its user must not need it, as TCP does not need each
- * pure acknowledgement. Its kind is EQDS_KIND_UNNUMBERED, and seq is the next number to be used. It
- * MUST NOT have flags. It costs credit as other packets do. A sender MUST NOT send it while other
- * packets of the tunnel wait for credit. A receiver MUST drop it if its seq is not within a window
+ * sender MAY send a packet of at most EQDS_UNNUMBERED_MAX bytes without a number. It MUST NOT send a
+ * packet so whose user depends on its delivery more than IP promises: pure acknowledgements of TCP
+ * are the example. Its kind is EQDS_KIND_UNNUMBERED, and seq is the next number to be used, which
+ * MUST be within a window of the oldest number that is not acknowledged. It MUST NOT have flags. It
+ * costs credit as other packets do. A sender MUST NOT send it while other packets of the tunnel wait
+ * for credit. A receiver MUST drop it if its seq is not within a window
  * of the lowest number that has not arrived. Else the receiver delivers it at once, before numbers
- * that are missing. A receiver MUST NOT answer an unnumbered packet of its epoch. A switch MAY drop
- * one, and MUST NOT trim it. Ends that don't know the kind drop it, and don't set the mark.
+ * that are missing. A receiver MUST NOT answer an unnumbered packet of its epoch. A switch treats
+ * one as a header, and MUST NOT trim it. Ends that don't know the kind drop it, and don't set the mark.
  *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
  * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind
@@ -149,6 +151,8 @@
 #define EQDS_KIND_CONTROL (EQDS_VERSION << 4 | 2)
 /* Data without a number, and without TAGGED and COUNTED. */
 #define EQDS_KIND_UNNUMBERED (EQDS_VERSION << 4 | 3)
+/* Bytes of its payload. */
+#define EQDS_UNNUMBERED_MAX 120
 /* Added to DATA or CONTROL. */
 #define EQDS_KIND_TAGGED 0x04
 /* Added to data, without TAGGED. */

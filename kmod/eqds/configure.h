@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Parameters of tunnels. RTNL. */
+/* Parameters of tunnels. RTNL; those that change them besides: ed->lock, or the device is down. */
 #ifndef KMOD_EQDS_CONFIGURE_H
 #define KMOD_EQDS_CONFIGURE_H
 

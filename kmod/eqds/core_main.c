@@ -43,7 +43,7 @@ EXPORT_SYMBOL_GPL(eqds_roce_cnp);
 EXPORT_SYMBOL_GPL(eqds_paths_init);
 EXPORT_SYMBOL_GPL(eqds_sender_init);
 EXPORT_SYMBOL_GPL(eqds_sender_enqueue_whole);
-EXPORT_SYMBOL_GPL(eqds_sender_pass);
+EXPORT_SYMBOL_GPL(eqds_sender_unnumbered);
 EXPORT_SYMBOL_GPL(eqds_sender_receive);
 EXPORT_SYMBOL_GPL(eqds_sender_deadline_ns);
 EXPORT_SYMBOL_GPL(eqds_sender_expire);

@@ -35,7 +35,7 @@
 
 /*
  * IPsec is to encrypt the packet, after this hook, or has done so. A packet that asynchronous
- * encryption gives back has lost its socket, so eqds_recv_is_tunnels() doesn't know it.
+ * encryption gives back has lost its socket, so eqds_recv_is_tunnel_socket() doesn't know it.
  */
 static bool hook_is_ipsecs(const struct sk_buff *skb, bool v6)
 {
@@ -114,7 +114,7 @@ static int hook_fragment(struct net *net, struct sock *sk, struct sk_buff *skb)
 	for_each_netdev_rcu(net, dev) {
 		struct eqds_dev *ed = netdev_priv(dev);
 
-		if (!eqds_xmit_is_of(dev) || eqds_is_away(ed) ||
+		if (!eqds_xmit_is_device(dev) || eqds_is_away(ed) ||
 		    ed->link != skb->dev->ifindex)
 			continue;
 		rule = hook_rule(ed, skb);
@@ -192,7 +192,7 @@ static unsigned int hook_capture(void *priv, struct sk_buff *skb, const struct n
 	const struct eqds_rule *rule;
 
 	/* No tunnels in tunnels. */
-	if (!state->out || state->out->ifindex != ed->link || eqds_recv_is_tunnels(state->sk))
+	if (!state->out || state->out->ifindex != ed->link || eqds_recv_is_tunnel_socket(state->sk))
 		return NF_ACCEPT;
 	rule = hook_rule(ed, skb);
 	if (!rule || hook_stays(skb, v6) || hook_is_ipsecs(skb, v6))

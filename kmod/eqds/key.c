@@ -154,7 +154,10 @@ struct eqds_key *eqds_key_make(const u8 *bytes)
 	return key;
 }
 
-/* key: NULL for none. With the device quiesced; no datagram of before is left. RTNL. */
+/*
+ * key: NULL for none. RTNL, and the device is quiesced. On return no datagram that the old key
+ * verified is queued.
+ */
 void eqds_key_replace(struct eqds_dev *ed, struct eqds_key *key)
 {
 	struct eqds_key *old = rtnl_dereference(ed->key);

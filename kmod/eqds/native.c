@@ -167,7 +167,7 @@ static int native_bind(struct eqds_native *native, struct eqds_native_setup *set
 		return -EPERM;
 	rtnl_lock();
 	dev = __dev_get_by_index(net, setup->ifindex);
-	if (!dev || !eqds_xmit_is_of(dev) || dev->reg_state != NETREG_REGISTERED)
+	if (!dev || !eqds_xmit_is_device(dev) || dev->reg_state != NETREG_REGISTERED)
 		goto unlock;
 	ed = netdev_priv(dev);
 	err = native_take_port(native, ed, setup->port);

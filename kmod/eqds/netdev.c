@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * `ip link add link eth0 name eqds0 type eqds`.
+ * Devices made by `ip link add link eth0 name eqds0 type eqds`.
  *
  *   made --up--> socket, timers, tunnels on demand --down--> FIN and RST to the peers, all freed
  *
@@ -236,7 +236,7 @@ static int netdev_newlink(struct net *src_net, struct net_device *dev, struct nl
 		NL_SET_ERR_MSG_MOD(extack, "no such link");
 		return -ENODEV;
 	}
-	if (eqds_xmit_is_of(link)) {
+	if (eqds_xmit_is_device(link)) {
 		NL_SET_ERR_MSG_MOD(extack, "the link is an eqds device: no tunnels in tunnels");
 		return -ELOOP;
 	}

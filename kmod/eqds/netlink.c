@@ -146,7 +146,7 @@ static int netlink_tunnels(struct sk_buff *msg, struct netlink_callback *cb)
 	BUILD_BUG_ON(sizeof(*at) > sizeof(cb->args));
 	rtnl_lock();
 	for_each_netdev(sock_net(cb->skb->sk), dev) {
-		if (!eqds_xmit_is_of(dev) || n++ < at->device)
+		if (!eqds_xmit_is_device(dev) || n++ < at->device)
 			continue;
 		err = netlink_put_device(msg, cb, netdev_priv(dev), at);
 		if (err)
@@ -223,7 +223,7 @@ static int netlink_devices(struct sk_buff *msg, struct netlink_callback *cb)
 
 	rtnl_lock();
 	for_each_netdev(sock_net(cb->skb->sk), dev) {
-		if (!eqds_xmit_is_of(dev) || n++ < at->device)
+		if (!eqds_xmit_is_device(dev) || n++ < at->device)
 			continue;
 		if (netlink_put_dev(msg, cb, netdev_priv(dev)))
 			break;
@@ -243,7 +243,7 @@ static struct eqds_dev *netlink_device(struct genl_info *info)
 		return NULL;
 	}
 	dev = __dev_get_by_name(genl_info_net(info), nla_data(info->attrs[EQDS_A_DEVICE]));
-	if (!dev || !eqds_xmit_is_of(dev)) {
+	if (!dev || !eqds_xmit_is_device(dev)) {
 		NL_SET_ERR_MSG_MOD(info->extack, "no such eqds device");
 		return NULL;
 	}
@@ -453,7 +453,7 @@ static int netlink_rules(struct sk_buff *msg, struct netlink_callback *cb)
 
 	rtnl_lock();
 	for_each_netdev(sock_net(cb->skb->sk), dev) {
-		if (!eqds_xmit_is_of(dev) || n++ < at->device)
+		if (!eqds_xmit_is_device(dev) || n++ < at->device)
 			continue;
 		if (netlink_put_rules(msg, cb, netdev_priv(dev), at))
 			break;

@@ -251,7 +251,7 @@ drop:
 }
 
 /* Is the socket a tunnel's, of any device? */
-bool eqds_recv_is_tunnels(const struct sock *sk)
+bool eqds_recv_is_tunnel_socket(const struct sock *sk)
 {
 	return sk && sk_fullsock(sk) && sk->sk_protocol == IPPROTO_UDP &&
 	       READ_ONCE(udp_sk(sk)->encap_rcv) == eqds_recv;

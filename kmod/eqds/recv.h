@@ -6,7 +6,7 @@
 #include "eqds/device.h"
 
 int eqds_recv(struct sock *sk, struct sk_buff *skb);
-bool eqds_recv_is_tunnels(const struct sock *sk);
+bool eqds_recv_is_tunnel_socket(const struct sock *sk);
 int eqds_recv_poll(struct napi_struct *napi, int budget);
 
 #endif

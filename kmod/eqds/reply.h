@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The words of a batch to the peers that sent it. */
+/* Replies to one receive batch, merged per peer. */
 #ifndef KMOD_EQDS_REPLY_H
 #define KMOD_EQDS_REPLY_H
 

@@ -53,7 +53,7 @@ static struct sk_buff *send_duplicate(const struct sk_buff *from, u32 headroom)
 }
 
 /* A packet, of which skb is the caller's own copy, leaves under a tunnel header. */
-static void send_under(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_head *head,
+static void send_with_header(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_head *head,
 		       u8 inner_tos, struct sk_buff *skb, struct eqds_work *work)
 {
 	struct eqds_cb *cb = EQDS_CB(skb);
@@ -92,7 +92,7 @@ static void send_copy(struct eqds_dev *ed, struct eqds_tx *tx, struct eqds_packe
 		goto no_memory;
 	if (udp_tunnel_handle_offloads(skb, true))
 		goto free;
-	send_under(ed, tx, head, tos, skb, work);
+	send_with_header(ed, tx, head, tos, skb, work);
 	ed->stats.tx_packets += count;
 	ed->stats.tx_whole += head->counted != 0;
 	ed->stats.tx_retransmits += head->attempt != 0;
@@ -114,7 +114,7 @@ bool eqds_send_unnumbered(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns, s
 	lockdep_assert_held(&ed->lock);
 	/* A tag alone doesn't tell an old packet: its number would. */
 	if (ed->tag_bytes || skb_cow_head(skb, ed->dev->needed_headroom) ||
-	    !eqds_sender_pass(&tx->core, now_ns, bytes,
+	    !eqds_sender_unnumbered(&tx->core, now_ns, bytes,
 			      skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6
 								 : EQDS_PROTO_IPV4, &head))
 		return false;
@@ -125,7 +125,7 @@ bool eqds_send_unnumbered(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns, s
 		__skb_queue_tail(&work->free, skb);
 		return true;
 	}
-	send_under(ed, tx, &head, tos, skb, work);
+	send_with_header(ed, tx, &head, tos, skb, work);
 	ed->stats.tx_packets++;
 	ed->stats.tx_unnumbered++;
 	return true;

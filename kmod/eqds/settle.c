@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The word of the core after an event of a tunnel: packets are freed, delivered and answered. */
+/* Carries out the core's result (struct eqds_out): frees, delivers and answers packets. */
 #include "eqds/settle.h"
 
 #include <linux/slab.h>

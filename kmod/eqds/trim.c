@@ -106,6 +106,8 @@ static enum trim_kind trim_classify(struct sk_buff *skb, u32 *bytes)
 	eqds = (const struct eqds_data *)(udp + 1);
 	if ((eqds->kind & ~EQDS_KIND_TAGGED) == EQDS_KIND_CONTROL)
 		return trim_is_short(skb, *bytes) ? TRIM_HEADER : TRIM_OTHER;
+	if (eqds->kind == EQDS_KIND_UNNUMBERED)
+		return trim_is_short(skb, *bytes + EQDS_UNNUMBERED_MAX) ? TRIM_HEADER : TRIM_OTHER;
 	if ((eqds->kind & ~(EQDS_KIND_TAGGED | EQDS_KIND_COUNTED)) != EQDS_KIND_DATA)
 		return TRIM_OTHER;
 	if (eqds->kind & EQDS_KIND_TAGGED) {

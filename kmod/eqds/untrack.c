@@ -26,7 +26,7 @@ static void untrack_packet(struct sk_buff *skb)
 static unsigned int untrack_leaves(void *priv, struct sk_buff *skb,
 				   const struct nf_hook_state *state)
 {
-	if (eqds_recv_is_tunnels(state->sk))
+	if (eqds_recv_is_tunnel_socket(state->sk))
 		untrack_packet(skb);
 	return NF_ACCEPT;
 }

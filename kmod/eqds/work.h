@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Packets that an event under the lock made, after the unlock. */
+/* Packets collected under the lock, handled after the unlock. */
 #ifndef KMOD_EQDS_WORK_H
 #define KMOD_EQDS_WORK_H
 

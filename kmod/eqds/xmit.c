@@ -115,16 +115,13 @@ static u8 xmit_next_proto(const struct sk_buff *skb)
 	return skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6 : EQDS_PROTO_IPV4;
 }
 
-/* Of IP, with options, and TCP. */
-#define XMIT_HEADS_MAX 120U
-
-/* Is it an acknowledgement of TCP without data? If one is lost, the next one tells as much. */
+/* Is it an acknowledgement of TCP without data? TCP expects that the network loses some. */
 static bool xmit_is_pure_ack(const struct sk_buff *skb)
 {
 	u32 offset = skb_network_offset(skb);
 	struct tcphdr head, *tcp;
 
-	if (skb->len > XMIT_HEADS_MAX)
+	if (skb->len > EQDS_UNNUMBERED_MAX)
 		return false;
 	if (skb->protocol == htons(ETH_P_IPV6)) {
 		if (ipv6_hdr(skb)->nexthdr != IPPROTO_TCP)

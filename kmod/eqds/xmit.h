@@ -12,7 +12,7 @@ void eqds_xmit_native(struct eqds_dev *ed, struct sk_buff *skb, const struct in6
 bool eqds_xmit_peer_is_good(const struct in6_addr *peer);
 
 /* Is it an eqds device? Files below netdev.c ask by this. */
-static inline bool eqds_xmit_is_of(const struct net_device *dev)
+static inline bool eqds_xmit_is_device(const struct net_device *dev)
 {
 	return dev->netdev_ops->ndo_start_xmit == eqds_xmit;
 }

@@ -607,7 +607,7 @@ private:
     void pass(const State& s, Emit& emit) const {
         Ends ends(bounds_, s);
         eqds_head head;
-        if (!eqds_sender_pass(&ends.s, now_ns, 1, EQDS_PROTO_IPV4, &head))
+        if (!eqds_sender_unnumbered(&ends.s, now_ns, 1, EQDS_PROTO_IPV4, &head))
             return;
         Step step{s};
         settle(step, ends, false);

@@ -154,7 +154,7 @@ public:
         unsigned bytes, proto;
         in >> name.first >> name.second >> bytes >> proto;
         eqds_head head;
-        if (!eqds_sender_pass(&senders_.at(name)->core, now_, bytes,
+        if (!eqds_sender_unnumbered(&senders_.at(name)->core, now_, bytes,
                               static_cast<std::uint8_t>(proto), &head))
             throw std::runtime_error("the kernel let a packet pass that has to wait");
         emit(head);

@@ -73,16 +73,20 @@ static u32 receiver_unused_max(const struct eqds_receiver *r)
 	return 2 * r->config->window_bytes;
 }
 
+static void receiver_set_unused(struct eqds_receiver *r, u32 bytes)
+{
+	r->unused_bytes = bytes;
+	r->share.may_send = bytes < receiver_unused_max(r);
+}
+
 static void receiver_charge(struct eqds_receiver *r, u32 bytes)
 {
-	r->unused_bytes += bytes;
-	r->share.may_send = r->unused_bytes < receiver_unused_max(r);
+	receiver_set_unused(r, r->unused_bytes + bytes);
 }
 
 static void receiver_pay(struct eqds_receiver *r, u32 bytes)
 {
-	r->unused_bytes -= bytes < r->unused_bytes ? bytes : r->unused_bytes;
-	r->share.may_send = r->unused_bytes < receiver_unused_max(r);
+	receiver_set_unused(r, r->unused_bytes - (bytes < r->unused_bytes ? bytes : r->unused_bytes));
 }
 
 struct eqds_receiver *eqds_receiver_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head)
@@ -565,6 +569,8 @@ const char *eqds_receiver_check(const struct eqds_receiver *r)
 	}
 	if (held != r->held || bytes != r->held_bytes)
 		return "the reorder queue is counted wrong";
+	if (r->share.may_send != (r->unused_bytes < receiver_unused_max(r)))
+		return "the pulls don't know whether credit is left unused";
 	if (!r->established && (filled || r->share.active))
 		return "a closed tunnel holds packets or asks for credit";
 	if (r->established && asked && !r->share.active && r->share.may_send)

@@ -403,11 +403,12 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 	return packet;
 }
 
-bool eqds_sender_pass(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
+bool eqds_sender_unnumbered(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
 		      struct eqds_head *head)
 {
 	if (!s->unnumbered || s->state != EQDS_SENDER_ESTABLISHED || s->skipping ||
-	    eqds_sender_backlog_bytes(s) || s->credit_bytes < (s64)bytes)
+	    eqds_sender_backlog_bytes(s) || s->credit_bytes < (s64)bytes ||
+	    eqds_flight_outstanding(s) >= s->config->window_packets)
 		return false;
 	s->credit_bytes -= bytes;
 	s->used_ns = now_ns;
@@ -415,7 +416,8 @@ bool eqds_sender_pass(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_prot
 	head->unnumbered = true;
 	head->bytes = bytes;
 	head->next_proto = next_proto;
-	head->path = s->paths ? eqds_paths_pick(s->paths) : 0;
+	/* Of the last packets: acknowledgements of one connection rarely overtake each other then. */
+	head->path = s->train_path;
 	return true;
 }
 

@@ -65,9 +65,9 @@
  * tells it, an RTS does, until it is acknowledged. The paper's header has no place for that: there
  * the epoch ends as a full one does, or the tunnel if nothing is queued.
  *
- * Unnumbered packets. A packet that its user does not miss can leave without a number: no copy of it
- * is kept, and nothing answers it (eqds_sender_pass()). It costs credit, and may not leave while
- * other packets wait, so many of them take no share of others. Else the caller enqueues it.
+ * Unnumbered packets. A packet whose loss its user expects can leave without a number: no copy of
+ * it is kept, and nothing answers it (eqds_sender_unnumbered()). It costs credit and leaves only
+ * while no other packet of the tunnel waits, so unnumbered packets cannot displace numbered ones.
  *
  * Whole packets. The caller may enqueue the segments of a packet as one, with memory for a node of
  * each. A whole packet has consecutive numbers and one header (remora/eqds.h, "Counted numbers").
@@ -162,10 +162,10 @@ void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_pa
 			       u16 more, u32 each_bytes, struct eqds_out *out);
 
 /*
- * May a packet of so many bytes leave at once, without a number? Then head is its header, and the
- * core forgets it.
+ * Charges bytes and fills head if a packet can leave now without a number. False: nothing changed;
+ * enqueue it.
  */
-bool eqds_sender_pass(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
+bool eqds_sender_unnumbered(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
 		      struct eqds_head *head);
 
 /* Is there a packet that may leave now? */

@@ -70,7 +70,7 @@ struct Ends {
         ASSERT_EQ(s.state, EQDS_SENDER_ESTABLISHED);
     }
     bool pass() {
-        const bool may = eqds_sender_pass(&s, now, ack_bytes, EQDS_PROTO_IPV4, &head);
+        const bool may = eqds_sender_unnumbered(&s, now, ack_bytes, EQDS_PROTO_IPV4, &head);
         EXPECT_EQ(eqds_sender_check(&s), nullptr);
         return may;
     }
@@ -129,6 +129,17 @@ TEST(EqdsUnnumbered, IsDeliveredAtOnceAndChangesNoNumber) {
     EXPECT_NE(e.out.deliver, nullptr);
     e.answer(e.out.head);
     EXPECT_TRUE(e.s.resting);
+}
+
+TEST(EqdsUnnumbered, HasANumberWhileTheWindowIsFull) {
+    Ends e;
+    e.establish();
+    for (uint32_t n = 0; n < e.far.config.window_packets; n++)
+        eqds_sender_enqueue(&e.s, e.now, e.node(8), &e.out);
+    for (uint32_t n = 0; n < e.far.config.window_packets; n++)
+        e.send();
+    EXPECT_GE(e.s.credit_bytes, ack_bytes);
+    EXPECT_FALSE(e.pass()) << "its number would be beyond the receiver's window";
 }
 
 TEST(EqdsUnnumbered, PaysForCreditThatWouldCountAsUnused) {
