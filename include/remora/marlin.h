@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Marlin, version 6: frames (Ethernet over PCIe, EOP) and messages between machines that have
+ * Marlin, version 7: frames (Ethernet over PCIe, EOP) and messages between machines that have
  * memory windows into each other by non-transparent bridges. This header is the specification;
  * include/README.md has the glossary. MUST, MUST NOT and MAY bind both ends. After Marlin
  * (ANCS'14), section 3.4.
@@ -18,7 +18,7 @@
  * A window therefore holds, for ring k, struct marlin_window at k * MARLIN_WINDOW_BYTES, written by
  * the peer, and at MARLIN_RING_OFFSET + k * the bytes of a ring the ring that the same peer fills.
  * All fields are little-endian. A machine MUST read each shared word once, and check the copy. A
- * machine SHOULD NOT read a peer's memory but for barriers.
+ * machine SHOULD NOT read a peer's memory but before it sleeps, and as marlin_grants.h and loans say.
  *
  * Rings. A machine chooses how many rings peers have in its memory, and their bytes; its pair words
  * say so. A writer MUST use only rings whose number is below the rings of both machines. It SHOULD
@@ -37,12 +37,19 @@
  *     did, and before it sleeps. It MAY write it at any time. The tail MUST NOT run backwards, nor
  *     beyond the bytes posted.
  *
- * Sleeping. An end that is going to sleep sets its flag to 1 in the other end's memory. It then
- * looks once more at all that the other end writes. An end that has posted records, or moved the
- * tail, then reads the other end's flag in its own memory. If that is 1, it MUST set it to 0
- * and then ring the other end's doorbell. Between its write and its look each end MUST have a full
- * barrier that makes the write visible to the other end. Over a bus that takes a read of the
- * written word.
+ * Sleeping. An end that is going to sleep sets its flag to 1 in the other end's memory, and then
+ * reads any word of that memory. It then looks once more at all that the other end writes. An end
+ * that has posted records, or moved the tail, then reads the other end's flag in its own memory,
+ * behind a full barrier. If that is 1, it MUST set it to 0 and then ring the other end's doorbell.
+ *
+ * Order. A store across a bus is posted: it arrives some time later, and no end waits for it. These
+ * rules of a bus make the read of the one end do for both, so the end that writes reads nothing:
+ *   - stores of a machine to another arrive in the order in which they left;
+ *   - a read arrives behind the stores that left before it, so it pushes them;
+ *   - the completion of a read arrives behind the stores that left the other machine before it.
+ * So the other end's store has arrived when the read is completed, or its full barrier was behind
+ * the arrival of the reader's. A bridge, and a machine that reads, MUST NOT allow relaxed or
+ * ID-based ordering for these windows. A doorbell arrives behind stores that left before it.
  *
  * Messages. Behind the rings of frames a window has struct marlin_messages, with the rings of
  * remora/ring.h by which a client and a node exchange messages. Each machine can be both:
@@ -129,12 +136,12 @@
 #include <linux/types.h>
 
 #define MARLIN_MAGIC 0x4d524c00u /* "\0LRM" */
-#define MARLIN_VERSION 6u
+#define MARLIN_VERSION 7u
 
 #define MARLIN_LINE_BYTES 64
 #define MARLIN_RINGS_MAX 4
 #define MARLIN_WINDOW_BYTES 256
-#define MARLIN_RING_OFFSET 4096
+#define MARLIN_RING_OFFSET 36864 /* behind the table of marlin_grants.h */
 #define MARLIN_RING_BYTES_MIN (1u << 17) /* more than a record of the largest frame */
 #define MARLIN_RING_BYTES_MAX (1u << 30)
 

@@ -46,12 +46,14 @@ struct marlin_out_stats {
 	u64 packets, bytes;
 	u64 bells; /* interrupts of the peer */
 	u64 stops; /* the queue had to wait for room */
+	u64 sleeps; /* loads before such a wait */
 };
 
 struct marlin_in_stats {
 	u64 packets, bytes;
 	u64 tells; /* updates of the peer's copy of the tail */
 	u64 bells; /* for a peer that waits for room */
+	u64 sleeps; /* loads before the poll ended */
 	u64 drop_memory;
 	u64 drop_offload; /* an offload that doesn't fit its frame, or none was allowed */
 	u64 drop_xdp; /* by a program, or for want of where to send */
@@ -154,6 +156,7 @@ struct marlin_peer {
 	struct marlin_messages *out_messages; /* in the peer's memory; NULL: never live */
 	struct marlin_end ends[MARLIN_ENDS];
 	atomic64_t message_bells; /* interrupts of the peer, for messages */
+	u64 message_sleeps; /* loads before the poll ended */
 	struct marlin_spin message_spin;
 	bool loads_fast; /* from the peer's memory, by the CPU: loan.c measures */
 	u64 loans_lent; /* guarded by the lock of the port's loans */
@@ -242,7 +245,10 @@ static inline u32 *marlin_word(__le32 *word)
 	return (__force u32 *)word;
 }
 
-/* Makes what was written to the peer's memory visible there: a read comes behind posted writes. */
+/*
+ * A load from the peer's memory, for an end that sleeps, or a session's end. It pushes what was
+ * written there, and its completion what the peer has written here (remora/marlin.h, "Order").
+ */
 static inline void marlin_flush(struct marlin_peer *peer)
 {
 	mb(); /* stores may be combined on the way to the window, and loads don't wait for them */

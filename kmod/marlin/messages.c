@@ -4,7 +4,7 @@
  *
  *   marlin_message_reserve: room in the ring
  *   marlin_message_send -> the writer's copy ----------------> entry in the peer's memory
- *   marlin_message_ring -> pointer word, flush ---------------> does the peer sleep? one bell
+ *   marlin_message_ring -> pointer word ----------------------> does the peer sleep? one bell
  *
  *   doorbell -> marlin_messages_poll -> messages_serve, for each end of each peer in turn
  *                 | all rings are empty   ring_in_track: how many requests came
@@ -247,9 +247,10 @@ void marlin_message_again(void)
 }
 EXPORT_SYMBOL_GPL(marlin_message_again);
 
-/* Wakes the peer if it sleeps. It was written to, and that is visible there. */
+/* Wakes the peer if it sleeps. It was written to. */
 static void messages_wake(struct marlin_peer *peer)
 {
+	mb(); /* pairs with messages_doze(), whose load pushes what was written if it comes later */
 	if (ring_must_wake(marlin_word(&marlin_own_messages(peer)->message_sleeps))) {
 		atomic64_inc(&peer->message_bells);
 		marlin_ring(peer);
@@ -280,7 +281,6 @@ static void messages_signal(struct marlin_peer *peer, enum marlin_end_kind kind)
 	if (kind == MARLIN_CLIENT)
 		ring_out_signal(&end->out,
 				bus_word(&peer->bus, &peer->out_messages->request_pointer));
-	marlin_flush(peer);
 	messages_wake(peer);
 	end->out_unrung = false;
 }
@@ -399,10 +399,8 @@ static unsigned int messages_serve(struct marlin_peer *peer, enum marlin_end_kin
 		end->in_live = false;
 		marlin_link_fault(peer, rule);
 	}
-	if (told) {
-		marlin_flush(peer);
+	if (told)
 		messages_wake(peer);
-	}
 	spin_unlock(&end->in_lock);
 	if (taken && ops)
 		ops->settle(peer->port);
@@ -468,6 +466,7 @@ static bool messages_doze(struct marlin_peer *peer)
 
 	spin_lock(&end->in_lock);
 	if (end->in_live) {
+		peer->message_sleeps++;
 		ring_doze(bus_word(&peer->bus, &peer->out_messages->message_sleeps));
 		marlin_flush(peer);
 		has_work = marlin_messages_has_work(peer);

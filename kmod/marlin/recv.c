@@ -130,7 +130,7 @@ static void recv_tell(struct marlin_in *in, bool now)
 	if (!frames_in_tell(&in->frames, now))
 		return;
 	in->stats.tells++;
-	marlin_flush(peer);
+	mb(); /* pairs with xmit_doze(), whose load pushes the tail if it comes later */
 	if (ring_must_wake(marlin_word(&marlin_own_window(peer, in->number)->writer_sleeps))) {
 		in->stats.bells++;
 		marlin_ring_frames(peer, in->number);
@@ -208,6 +208,7 @@ static bool recv_doze(struct marlin_in *in)
 	spin_lock(&in->lock);
 	if (in->live) {
 		recv_tell(in, true);
+		in->stats.sleeps++;
 		ring_doze(recv_flag(in));
 		marlin_flush(in->peer);
 		has_record = frames_in_has_record(&in->frames);

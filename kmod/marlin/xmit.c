@@ -94,6 +94,7 @@ static bool xmit_has_room(struct marlin_out *out, u32 bytes)
 static void xmit_doze(struct marlin_out *out)
 {
 	lockdep_assert_held(&out->lock);
+	out->stats.sleeps++;
 	ring_doze(bus_word(&out->peer->bus,
 			   &marlin_peer_window(out->peer, out->number)->writer_sleeps));
 	marlin_flush(out->peer);
@@ -239,7 +240,7 @@ static void xmit_ring(struct marlin_out *out)
 	spin_lock(&out->lock);
 	if (out->live && out->unrung) {
 		sleeps = marlin_word(&marlin_own_window(peer, out->number)->reader_sleeps);
-		marlin_flush(peer);
+		mb(); /* pairs with recv_doze(), whose load pushes the frames if it comes later */
 		if (ring_must_wake(sleeps)) {
 			out->stats.bells++;
 			marlin_ring_frames(peer, out->number);
