@@ -33,6 +33,13 @@ typedef struct {
 
 /* For cmmc_write(): the receiver's eventfd becomes readable when all is written. */
 #define CMMC_SIGNAL 1u
+/*
+ * For cmmc_write(): it MAY return 0 when the bytes have been sent. If the link goes down at that
+ * moment they might be lost, and the grant has ended. A later cmmc_write() without flags by the same
+ * handle tells: if it returns 0, all of them have arrived. CMMC_SIGNAL alone implies it, for a
+ * signal is only seen if all have arrived.
+ */
+#define CMMC_POSTED 2u
 
 /* Opens the device; returns a descriptor, which close() closes. path: NULL for /dev/cmmc */
 int cmmc_open(const char *path);
@@ -54,8 +61,8 @@ int cmmc_unregister(int cmmc, int buffer);
 
 /*
  * Copies between own memory and a grant, any length and alignment. Returns 0 when all is copied. An
- * error can come after a part was copied. flags: 0 or CMMC_SIGNAL. bytes 0 with CMMC_SIGNAL only
- * signals.
+ * error can come after a part was copied. flags: CMMC_SIGNAL, CMMC_POSTED. bytes 0 with
+ * CMMC_SIGNAL only signals.
  */
 int cmmc_write(int cmmc, const cmmc_handle_t *to, uint64_t offset, const void *from, size_t bytes,
 	       unsigned flags);

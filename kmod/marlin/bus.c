@@ -12,8 +12,12 @@
 
 u32 bus_epoch(struct marlin_bus *bus)
 {
-	return bus->host ? bus->host->link_epoch(bus->ntb, bus->peer) :
-			   (u32)atomic_read(&bus->losses);
+	u32 losses = atomic_read(&bus->losses);
+
+	if (bus->host)
+		return bus->host->link_epoch(bus->ntb, bus->peer);
+	/* A link that is down might have no event yet. */
+	return ntb_link_is_up(bus->ntb, NULL, NULL) & BIT_ULL(bus->peer) ? losses : ~losses;
 }
 
 void bus_read(struct marlin_bus *bus, void *to, const void *from, size_t bytes)

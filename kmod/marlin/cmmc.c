@@ -330,6 +330,8 @@ static int cmmc_take(struct cmmc_file *file, struct cmmc_take *in, struct cmmc_t
 
 /* ---- copies ---- */
 
+#define CMMC_WRITE_FLAGS (CMMC_COPY_SIGNAL | CMMC_COPY_POSTED)
+
 /* memory: a vector of io_uring; or empty, for what `in` names. */
 int cmmc_copy_buffer(struct cmmc_file *file, struct cmmc_copy *in, struct cmmc_memory *memory,
 		     bool write)
@@ -338,8 +340,8 @@ int cmmc_copy_buffer(struct cmmc_file *file, struct cmmc_copy *in, struct cmmc_m
 	int err;
 
 	in->done = 0;
-	if (in->flags & ~(CMMC_COPY_BUFFER | CMMC_COPY_SIGNAL) || in->reserved ||
-	    (in->flags & CMMC_COPY_SIGNAL && !write) ||
+	if (in->flags & ~(CMMC_COPY_BUFFER | CMMC_WRITE_FLAGS) || in->reserved ||
+	    (in->flags & CMMC_WRITE_FLAGS && !write) ||
 	    (in->flags & CMMC_COPY_BUFFER ? !!memory->vector : in->buffer))
 		return -EINVAL;
 	if (in->flags & CMMC_COPY_BUFFER) {
@@ -576,14 +578,10 @@ static int cmmc_add(struct marlin_peer *peer)
 	if (err)
 		goto unmap;
 	cmmc_copy_init(cmmc);
-	err = cmmc_grant_init(cmmc);
-	if (err)
-		goto remove_window;
+	cmmc_grant_init(cmmc);
 	smp_store_release(&peer->cmmc, cmmc); /* pairs with cmmc_of() */
 	return 0;
 
-remove_window:
-	hrdma_window_remove(&cmmc->hrdma);
 unmap:
 	memunmap(cmmc->ram);
 	ntb_mw_clear_trans(peer->md->ntb, peer->index, cmmc->window);
@@ -653,11 +651,11 @@ void marlin_cmmc_stop(struct marlin_peer *peer)
 void marlin_cmmc_clean(struct marlin_peer *peer)
 {
 	memset(peer->in_memory + MARLIN_GRANTS_OFFSET, 0, sizeof(struct marlin_grants_window));
+	memset(peer->in_memory + MARLIN_TABLE_OFFSET, 0,
+	       MARLIN_GRANTS * sizeof(struct marlin_grant));
 	cmmc_locks_clean(peer);
-	if (!peer->cmmc)
-		return;
-	cancel_delayed_work(&peer->cmmc->dead_work);
-	cmmc_grants_look(peer->cmmc);
+	if (peer->cmmc)
+		cmmc_grants_clean(peer->cmmc);
 }
 
 /* The link is down, and no copy of the peer is under way. */

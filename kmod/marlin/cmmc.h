@@ -20,7 +20,7 @@
  *   cmmc->list_lock      one step of reading a page list at a time
  *   cmmc->import_lock    page lists of peers' grants, as they were read; no allocation within
  *   cmmc->session_lock   read: a batch is being copied; write: the session begins or ends
- *   cmmc->lock           a peer's table, and the grants in it
+ *   cmmc->lock           the table in a peer's memory, and the grants in it
  */
 #ifndef REMORA_MARLIN_CMMC_H
 #define REMORA_MARLIN_CMMC_H
@@ -106,8 +106,7 @@ struct marlin_cmmc {
 	resource_size_t own_bytes; /* of own RAM, that the peer sees */
 
 	/* Own grants to the peer. */
-	struct marlin_grant *table;
-	bool open; /* the peer has been told of the table */
+	bool open; /* the peer's table may be written */
 	struct delayed_work dead_work; /* looks whether the link stays down */
 	bool down; /* as it found the link */
 	spinlock_t lock; /* guards what follows */
@@ -139,6 +138,17 @@ static inline struct marlin_grants_window *cmmc_own_window(struct marlin_cmmc *c
 static inline struct marlin_grants_window *cmmc_peer_window(struct marlin_cmmc *cmmc)
 {
 	return cmmc->peer->out_memory + MARLIN_GRANTS_OFFSET;
+}
+
+/* The peer's grants to this machine, which the peer writes; and own grants, in its memory. */
+static inline struct marlin_grant *cmmc_own_table(struct marlin_cmmc *cmmc)
+{
+	return cmmc->peer->in_memory + MARLIN_TABLE_OFFSET;
+}
+
+static inline struct marlin_grant *cmmc_peer_table(struct marlin_cmmc *cmmc)
+{
+	return cmmc->peer->out_memory + MARLIN_TABLE_OFFSET;
 }
 
 /* pin.c */
@@ -178,7 +188,7 @@ int cmmc_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 
 /* grant.c */
 bool cmmc_peer_is_dead(struct marlin_peer *peer, bool *down);
-int cmmc_grant_init(struct marlin_cmmc *cmmc);
+void cmmc_grant_init(struct marlin_cmmc *cmmc);
 void cmmc_grant_exit(struct marlin_cmmc *cmmc);
 struct cmmc_grant *cmmc_grant_new(const struct cmmc_translate *in);
 void cmmc_grant_drop(struct cmmc_grant *grant);
@@ -194,6 +204,7 @@ void cmmc_grants_look(struct marlin_cmmc *cmmc);
 bool cmmc_grants_are_quiet(struct marlin_cmmc *cmmc);
 void cmmc_grants_start(struct marlin_cmmc *cmmc);
 void cmmc_grants_stop(struct marlin_cmmc *cmmc);
+void cmmc_grants_clean(struct marlin_cmmc *cmmc);
 
 /* copy.c */
 void cmmc_copy_init(struct marlin_cmmc *cmmc);

@@ -48,6 +48,7 @@ struct copy_flight {
 	int copy; /* copy word */
 	struct semaphore *user; /* queue of the user, in *cmmc */
 	bool signal;
+	bool posted; /* the bytes need not have arrived */
 	bool lost; /* once it has moved */
 	int pinned; /* pages to unlock */
 	u32 pages_max, parts_max;
@@ -72,19 +73,6 @@ struct copy_state {
 
 /* ---- what is announced to the owner ---- */
 
-/* An entry of the owner's table, or an error. The session doesn't end meanwhile. */
-static struct marlin_grant *copy_entry(struct marlin_cmmc *cmmc, u32 index)
-{
-	u64 table = le64_to_cpu(READ_ONCE(cmmc_own_window(cmmc)->table));
-	const u64 bytes = MARLIN_GRANTS * sizeof(struct marlin_grant);
-
-	if (!table)
-		return ERR_PTR(-ENOLINK); /* the owner has not told of it yet */
-	if (!IS_ALIGNED(table, sizeof(struct marlin_grant)) || table > cmmc->ram_bytes - bytes)
-		return ERR_PTR(-EREMOTEIO);
-	return (struct marlin_grant *)(cmmc->ram + table) + index;
-}
-
 static int copy_session_enter(struct marlin_cmmc *cmmc, u64 session)
 {
 	down_read(&cmmc->session_lock);
@@ -104,13 +92,12 @@ static int copy_word_take(struct marlin_cmmc *cmmc)
 	return which;
 }
 
-/* The link is down, or was since the session began. The session doesn't end meanwhile. */
+/* The link was down since the session began. The session doesn't end meanwhile. */
 static bool copy_link_is_lost(struct marlin_cmmc *cmmc)
 {
 	struct marlin_peer *peer = cmmc->peer;
 
-	return bus_epoch(&peer->bus) != READ_ONCE(peer->epoch) ||
-	       bus_load64(&peer->bus, &cmmc_peer_window(cmmc)->table) == U64_MAX;
+	return bus_epoch(&peer->bus) != READ_ONCE(peer->epoch);
 }
 
 /*
@@ -121,19 +108,17 @@ static bool copy_link_is_lost(struct marlin_cmmc *cmmc)
 static int copy_claim_begin(struct marlin_cmmc *cmmc, u32 index, u64 word, struct claim *claim,
 			    int *which)
 {
-	struct marlin_grant *entry = copy_entry(cmmc, index);
 	enum claim_verdict verdict;
 
-	if (IS_ERR(entry))
-		return PTR_ERR(entry);
 	*which = copy_word_take(cmmc);
 	*claim = (struct claim){
 		.word = &cmmc_peer_window(cmmc)->copy[*which],
-		.permit = &entry->word,
+		.permit = &cmmc_own_table(cmmc)[index].word,
 		.value = grants_copy_word(atomic64_inc_return(&cmmc->sequence), index),
 		.permitted = word,
 		.bytes = sizeof(u64),
 		.epoch = READ_ONCE(cmmc->peer->epoch),
+		.mirrored = true,
 	};
 	verdict = claim_begin(claim, &marlin_claim_bus, &cmmc->peer->bus);
 	if (verdict == CLAIM_OK)
@@ -147,7 +132,8 @@ static int copy_claim_begin(struct marlin_cmmc *cmmc, u32 index, u64 word, struc
 /* A copy has ended. Any context. */
 static void copy_claim_end(struct marlin_cmmc *cmmc, const struct claim *claim, int which)
 {
-	if (!claim_end(claim, &marlin_claim_bus, &cmmc->peer->bus))
+	claim_end(claim, &marlin_claim_bus, &cmmc->peer->bus);
+	if (claim_is_awaited(claim))
 		marlin_ring(cmmc->peer);
 	clear_bit_unlock(which, &cmmc->copies_used);
 }
@@ -328,7 +314,8 @@ static int copy_verdict(enum grants_verdict verdict)
 static int copy_entry_read(struct copy_state *state, struct marlin_grant *entry)
 {
 	struct marlin_cmmc *cmmc = state->cmmc;
-	const struct marlin_grant *from;
+	const struct marlin_grant *from = &cmmc_own_table(cmmc)[state->index];
+	__le64 word;
 	int err;
 
 	down_read(&cmmc->session_lock);
@@ -337,15 +324,14 @@ static int copy_entry_read(struct copy_state *state, struct marlin_grant *entry)
 		err = -ENOLINK;
 		goto up;
 	}
-	from = copy_entry(cmmc, state->index);
-	if (IS_ERR(from)) {
-		err = PTR_ERR(from);
-		goto up;
-	}
-	bus_read(&cmmc->peer->bus, entry, from, sizeof(*entry));
+	/* The owner writes the word last, and the rest only while nothing copies by it. */
+	word = READ_ONCE(from->word);
+	dma_rmb();
+	memcpy(entry, from, sizeof(*entry));
+	entry->word = word;
 	barrier(); /* the copy is what is checked */
 	err = copy_verdict(grants_check(entry, &state->handle, state->rights));
-	/* An entry of all ones is none. */
+	/* The entry might be lost. */
 	if (err && copy_link_is_lost(cmmc))
 		err = -ENOLINK;
 up:
@@ -474,13 +460,26 @@ static void copy_signal(struct marlin_cmmc *cmmc, u32 index)
 	spin_unlock_irqrestore(&cmmc->signal_lock, flags);
 }
 
+/*
+ * The link carried it all. An engine's stores don't come before those of the CPU by themselves, and
+ * a read's bytes are none if there is no link.
+ */
+static bool copy_is_whole(const struct copy_flight *flight)
+{
+	struct marlin_bus *bus = &flight->cmmc->peer->bus;
+
+	if (flight->posted && !flight->request.channel)
+		return claim_is_sent(&flight->claim, &marlin_claim_bus, bus);
+	return claim_is_whole(&flight->claim, &marlin_claim_bus, bus);
+}
+
 /* A transaction has moved all bytes. The owner doesn't wait for it any more. */
 static void copy_moved(struct hrdma_request *request)
 {
 	struct copy_flight *flight = container_of(request, struct copy_flight, request);
 	struct marlin_cmmc *cmmc = flight->cmmc;
 
-	flight->lost = !claim_is_whole(&flight->claim, &marlin_claim_bus, &cmmc->peer->bus);
+	flight->lost = !copy_is_whole(flight);
 	/* The signal tells that all bytes are there. */
 	flight->signal &= !flight->lost;
 	if (flight->signal)
@@ -626,6 +625,7 @@ static int copy_batch_begin(struct copy_state *state, struct copy_flight *flight
 	if (cut < bytes)
 		state->pages_max = COPY_PAGES / 2;
 	flight->signal = in->flags & CMMC_COPY_SIGNAL && in->done + cut == in->bytes;
+	flight->posted = in->flags & (CMMC_COPY_POSTED | CMMC_COPY_SIGNAL);
 	/* The signal tells that all bytes are there. */
 	while (flight->signal && state->begun != state->ended)
 		copy_flight_end(state);

@@ -9,6 +9,8 @@
  * A peer that ends a session has ended its copies before (pair words). One that died in a copy
  * can't say so: its copy words stay. After the link was down for CMMC_DEAD they are cleared here.
  * A bridge without a link carries no stores.
+ *
+ * The table is in the peer's memory. A revocation has one load across, and a copy has none.
  */
 #include <linux/mm.h>
 #include <linux/random.h>
@@ -238,6 +240,8 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 		grant->signals = le32_to_cpu(READ_ONCE(cmmc_own_window(cmmc)->signal[index]));
 		grant->live = true;
 		list_add_tail(&grant->link, &cmmc->grants);
+		/* The handle can come to the peer by another way than the entry. */
+		grants_pull(&cmmc->core);
 	}
 	spin_unlock(&cmmc->lock);
 	return min(index, 0);
@@ -258,15 +262,24 @@ static void grant_end_locked(struct cmmc_grant *grant)
 	grants_end(&cmmc->core, grant->index);
 }
 
-static void grant_revoke_locked(struct cmmc_grant *grant)
+static void grant_revoked_locked(struct cmmc_grant *grant)
 {
 	struct marlin_cmmc *cmmc = grant->cmmc;
 
-	if (!grant->live)
-		return;
-	grants_revoke(&cmmc->core, grant->index);
+	grants_note(&cmmc->core, grant->index);
 	grant->live = false;
 	trace_cmmc_revoke(cmmc->peer->port, grant->index, grant_copies(grant));
+}
+
+static void grant_revoke_locked(struct cmmc_grant *grant)
+{
+	struct grants *core = &grant->cmmc->core;
+
+	if (!grant->live)
+		return;
+	grants_withdraw(core, grant->index);
+	grants_pull(core);
+	grant_revoked_locked(grant);
 }
 
 /* 0: no copy is under way. -EAGAIN: ask again after the next change. -EBUSY: none will come. */
@@ -371,8 +384,12 @@ bool cmmc_grant_taken(struct cmmc_grant *grant, u32 place)
 static void grant_look_signal(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 {
 	u32 signals = le32_to_cpu(READ_ONCE(cmmc_own_window(cmmc)->signal[grant->index]));
+	struct marlin_peer *peer = cmmc->peer;
 
 	if (!grant->live || !grant->signal || signals == grant->signals)
+		return;
+	rmb(); /* the epoch is no older than the signal: a link that went can have lost the data */
+	if (bus_epoch(&peer->bus) != READ_ONCE(peer->epoch))
 		return;
 	grant->signals = signals;
 	compat_eventfd_signal(grant->signal);
@@ -400,25 +417,42 @@ void cmmc_grants_look(struct marlin_cmmc *cmmc)
 	grant_changed();
 }
 
-/* The session began: the peer may learn of the table. */
+/* The session began: the peer has cleaned the table. */
 void cmmc_grants_start(struct marlin_cmmc *cmmc)
 {
+	struct marlin_peer *peer = cmmc->peer;
+
 	/* The work clears copy words. From now on the peer may begin copies. */
 	cancel_delayed_work_sync(&cmmc->dead_work);
 	spin_lock(&cmmc->lock);
 	if (!cmmc->core.table)
-		grants_init(&cmmc->core, cmmc->table, (const u64 *)cmmc_own_window(cmmc)->copy,
+		grants_init(&cmmc->core, cmmc_peer_table(cmmc),
+			    (const u64 *)cmmc_own_window(cmmc)->copy, &marlin_claim_bus, &peer->bus,
 			    get_random_u64());
-	spin_unlock(&cmmc->lock);
-	bus_store64(&cmmc->peer->bus, &cmmc_peer_window(cmmc)->table, virt_to_phys(cmmc->table));
-	/* A handle is no use to the peer before. */
-	marlin_flush(cmmc->peer);
-	spin_lock(&cmmc->lock);
+	grants_begin(&cmmc->core, peer->epoch);
 	cmmc->open = true;
 	spin_unlock(&cmmc->lock);
 }
 
-/* The session ended. */
+/* As its pair word has it; without a link, none of the stages. */
+static u32 grant_peer_stage(struct marlin_peer *peer)
+{
+	u32 word = ntb_peer_spad_read(peer->md->ntb, peer->index,
+				      MARLIN_SPAD_PAIR + peer->md->port);
+
+	return word >> MARLIN_STAGE_SHIFT & MARLIN_STAGE_MASK;
+}
+
+/* After the session: has the peer said that it ended it, and so its copies? */
+static void grant_look_ended(struct marlin_cmmc *cmmc)
+{
+	lockdep_assert_held(&cmmc->lock);
+	if (cmmc->core.table && !cmmc->open &&
+	    grant_peer_stage(cmmc->peer) < MARLIN_STAGE_READY)
+		grants_ended(&cmmc->core);
+}
+
+/* The session ended. The peer's memory gets no store after the caller has flushed. */
 void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 {
 	struct cmmc_grant *grant;
@@ -426,7 +460,14 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 	spin_lock(&cmmc->lock);
 	cmmc->open = false;
 	list_for_each_entry(grant, &cmmc->grants, link)
-		grant_revoke_locked(grant);
+		if (grant->live)
+			grants_withdraw(&cmmc->core, grant->index);
+	if (cmmc->core.table)
+		grants_pull(&cmmc->core);
+	list_for_each_entry(grant, &cmmc->grants, link)
+		if (grant->live)
+			grant_revoked_locked(grant);
+	grant_look_ended(cmmc);
 	spin_unlock(&cmmc->lock);
 	cmmc_grants_look(cmmc);
 	cmmc->down = false;
@@ -434,13 +475,14 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 	mod_delayed_work(system_wq, &cmmc->dead_work, CMMC_DEAD);
 }
 
-/* Whether the peer has not yet said that it ended the session, and its copies. */
-static bool grant_peer_is_ready(struct marlin_peer *peer)
+/* The peer has ended its copies, and what it wrote is zeroed. */
+void cmmc_grants_clean(struct marlin_cmmc *cmmc)
 {
-	u32 word = ntb_peer_spad_read(peer->md->ntb, peer->index,
-				      MARLIN_SPAD_PAIR + peer->md->port);
-
-	return (word >> MARLIN_STAGE_SHIFT & MARLIN_STAGE_MASK) == MARLIN_STAGE_READY;
+	cancel_delayed_work(&cmmc->dead_work);
+	spin_lock(&cmmc->lock);
+	grants_ended(&cmmc->core);
+	spin_unlock(&cmmc->lock);
+	cmmc_grants_look(cmmc);
 }
 
 /*
@@ -455,34 +497,33 @@ bool cmmc_peer_is_dead(struct marlin_peer *peer, bool *down)
 	if (!*down || !was_down)
 		return false;
 	/* Our interface is down, which says nothing of the peer. It may be copying still. */
-	return READ_ONCE(peer->md->open) || !grant_peer_is_ready(peer);
+	return READ_ONCE(peer->md->open) || grant_peer_stage(peer) != MARLIN_STAGE_READY;
 }
 
 static void grant_dead_work(struct work_struct *work)
 {
 	struct marlin_cmmc *cmmc = container_of(to_delayed_work(work), struct marlin_cmmc,
 						dead_work);
+	bool dead = cmmc_peer_is_dead(cmmc->peer, &cmmc->down);
 
-	if (!cmmc_peer_is_dead(cmmc->peer, &cmmc->down)) {
-		schedule_delayed_work(&cmmc->dead_work, CMMC_DEAD);
-		return;
-	}
 	spin_lock(&cmmc->lock);
 	/* A session's start waits for this work, so no copy of a new session has begun. */
-	if (cmmc->core.table && !cmmc->open)
+	if (dead && cmmc->core.table && !cmmc->open) {
 		memset(cmmc_own_window(cmmc)->copy, 0, sizeof(cmmc_own_window(cmmc)->copy));
+		grants_ended(&cmmc->core);
+	}
+	grant_look_ended(cmmc);
 	spin_unlock(&cmmc->lock);
+	if (!dead)
+		schedule_delayed_work(&cmmc->dead_work, CMMC_DEAD);
 	cmmc_grants_look(cmmc);
 }
 
-int cmmc_grant_init(struct marlin_cmmc *cmmc)
+void cmmc_grant_init(struct marlin_cmmc *cmmc)
 {
 	spin_lock_init(&cmmc->lock);
 	INIT_LIST_HEAD(&cmmc->grants);
 	INIT_DELAYED_WORK(&cmmc->dead_work, grant_dead_work);
-	cmmc->table = alloc_pages_exact(MARLIN_GRANTS * sizeof(*cmmc->table),
-					GFP_KERNEL | __GFP_ZERO);
-	return cmmc->table ? 0 : -ENOMEM;
 }
 
 /* No copy of the peer is under way. The session has ended. */
@@ -492,6 +533,7 @@ bool cmmc_grants_are_quiet(struct marlin_cmmc *cmmc)
 	bool quiet = true;
 
 	spin_lock(&cmmc->lock);
+	grant_look_ended(cmmc);
 	list_for_each_entry(grant, &cmmc->grants, link)
 		quiet &= grants_is_quiet(&cmmc->core, grant->index);
 	spin_unlock(&cmmc->lock);
@@ -514,6 +556,5 @@ void cmmc_grant_exit(struct marlin_cmmc *cmmc)
 		if (grant->orphan)
 			kfree(grant);
 	}
-	free_pages_exact(cmmc->table, MARLIN_GRANTS * sizeof(*cmmc->table));
 	grant_changed();
 }

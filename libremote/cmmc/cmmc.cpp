@@ -56,11 +56,17 @@ cmmc_copy of_buffer(uint64_t offset, int buffer, uint64_t at, size_t bytes) {
     return in;
 }
 
+constexpr unsigned WRITE_FLAGS = CMMC_SIGNAL | CMMC_POSTED;
+
+__u32 copy_flags(unsigned flags) {
+    return (flags & CMMC_SIGNAL ? CMMC_COPY_SIGNAL : 0) |
+           (flags & CMMC_POSTED ? CMMC_COPY_POSTED : 0);
+}
+
 int write(int cmmc, const cmmc_handle_t* to, cmmc_copy in, unsigned flags) {
-    if (flags & ~CMMC_SIGNAL)
+    if (flags & ~WRITE_FLAGS)
         return -EINVAL;
-    if (flags & CMMC_SIGNAL)
-        in.flags |= CMMC_COPY_SIGNAL;
+    in.flags |= copy_flags(flags);
     return copy(cmmc, CMMC_IOC_WRITE, to, in);
 }
 
@@ -68,10 +74,9 @@ int write(int cmmc, const cmmc_handle_t* to, cmmc_copy in, unsigned flags) {
 void prepare(io_uring_sqe* sqe, int cmmc, unsigned command, const cmmc_handle_t* handle,
              cmmc_copy in, unsigned flags, int fixed = -1) {
     in.size = sizeof(in);
-    if (flags & CMMC_SIGNAL)
-        in.flags |= CMMC_COPY_SIGNAL;
+    in.flags |= copy_flags(flags);
     // No flag of the kernel's, which makes the copy fail with EINVAL.
-    if (flags & ~CMMC_SIGNAL)
+    if (flags & ~WRITE_FLAGS)
         in.flags |= 1U << 31;
     in.handle = to_kernel(handle);
     std::memset(sqe, 0, sizeof(*sqe));

@@ -8,7 +8,7 @@
 //                                the digest of own memory
 //   signal HANDLE                only a signal
 //   pour HANDLE BYTES            writes all of the grant, again and again, until it is refused
-//   writes HANDLE BYTES COUNT    so many, one after the other
+//   writes HANDLE BYTES COUNT [FLAGS]  so many, one after the other
 //   crowd HANDLE BYTES THREADS   does that by many threads
 //   refusals HANDLE              tries what must be refused
 //   lock PORT BYTES              grants or registers more than it may lock
@@ -129,12 +129,12 @@ int pour(char** argument) {
     }
 }
 
-int writes(char** argument) {
+int writes(char** argument, unsigned flags) {
     cmmc_handle_t handle = parse(argument[0]);
     Memory memory(number(argument[1]), 0);
     int result = 0;
     for (size_t n = number(argument[2]); n && !result; n--)
-        result = cmmc_write(device, &handle, 0, memory.data, memory.size, 0);
+        result = cmmc_write(device, &handle, 0, memory.data, memory.size, flags);
     say("writes", result);
     return 0;
 }
@@ -273,8 +273,8 @@ int main(int argc, char** argv) {
     }
     if (what == "pour" && argc == 4)
         return pour(argv + 2);
-    if (what == "writes" && argc == 5)
-        return writes(argv + 2);
+    if (what == "writes" && (argc == 5 || argc == 6))
+        return writes(argv + 2, argc == 6 ? static_cast<unsigned>(number(argv[5])) : 0);
     if (what == "crowd" && argc == 5)
         return crowd(argv + 2);
     if (what == "refusals" && argc == 4)

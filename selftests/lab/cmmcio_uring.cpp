@@ -215,7 +215,7 @@ int uring_refusals(char** argument) {
         [&](io_uring_sqe* sqe) { cmmc_prep_write(sqe, device, &forged, 0, memory.data, 1, 0); });
     one("size", [&](io_uring_sqe* sqe) { write(sqe), in(sqe)->size--; });
     one("flags", [&](io_uring_sqe* sqe) { write(sqe), in(sqe)->flags |= 1U << 31; });
-    for (unsigned flags = 2; flags < 4; flags++)
+    for (unsigned flags = 4; flags < 6; flags++)
         one("no-such-flags", [&](io_uring_sqe* sqe) {
             cmmc_prep_write(sqe, device, &handle, 0, memory.data, bytes, flags);
         });

@@ -173,6 +173,9 @@ struct Victim {
     volatile marlin_grants_window* grants() const {
         return reinterpret_cast<volatile marlin_grants_window*>(window + MARLIN_GRANTS_OFFSET);
     }
+    volatile marlin_grant* table() const {
+        return reinterpret_cast<volatile marlin_grant*>(window + MARLIN_TABLE_OFFSET);
+    }
     volatile marlin_locks* locks() const {
         return reinterpret_cast<volatile marlin_locks*>(window + MARLIN_LOCKS_OFFSET);
     }
@@ -399,8 +402,7 @@ struct Pages {
         std::fill_n(directory(), 512, address[2]);
         std::fill_n(list(), 512, address[3]);
     }
-    // Page 0 is the table, 1 a directory, 2 a list or a doorbell; the rest is for data.
-    marlin_grant* table() const { return reinterpret_cast<marlin_grant*>(at); }
+    // Page 1 is a directory, 2 a list or a doorbell; the rest is for data.
     uint64_t* directory() const { return reinterpret_cast<uint64_t*>(at + 4096); }
     uint64_t* list() const { return reinterpret_cast<uint64_t*>(at + 2 * 4096); }
 };
@@ -421,11 +423,11 @@ void grants_print(const Victim& victim) {
     }
 }
 
-// A table of its own, whose entries' keys are right. Addresses of memory are never others than the
+// Entries in the victim's table whose keys are right. Addresses of memory are never others than the
 // program's.
 void grants_fake(const Victim& victim, const Pages& pages) {
     const unsigned index = static_cast<unsigned>(below(FAKES));
-    marlin_grant* entry = &pages.table()[index];
+    volatile marlin_grant* entry = &victim.table()[index];
     const uint64_t sizes[] = {0,
                               1,
                               4096,
@@ -435,7 +437,8 @@ void grants_fake(const Victim& victim, const Pages& pages) {
                               (1ULL << 30) + 1,
                               ~0ULL,
                               chance()};
-    memcpy(entry->key, FAKE_KEY, sizeof(FAKE_KEY));
+    for (unsigned half = 0; half < 2; half++)
+        entry->key[half] = FAKE_KEY[half];
     const uint64_t directories[] = {odd_address(victim.ram_bytes), pages.address[1],
                                     pages.address[1], pages.address[2]};
     entry->directory = directories[below(std::size(directories))];
@@ -450,7 +453,6 @@ void grants_fake(const Victim& victim, const Pages& pages) {
         one_in(8) ? odd_address(victim.ram_bytes) : pages.address[3 + below(Pages::COUNT - 3)];
     if (one_in(4))
         pages.fill();
-    victim.grants()->table = one_in(8) ? odd_address(victim.ram_bytes) : pages.address[0];
 }
 
 void grants_garbage(const Victim& victim, const Pages& pages) {
@@ -595,7 +597,11 @@ const std::map<std::string, Act> rules = {
     {"ring-absent",
      [](const Victim& v) { v.messages()->request_pointer = v.messages()->request_pointer + 1; }},
     {"message", no_message},
-    {"grants-table", [](const Victim& v) { v.grants()->table = 3; }},
+    {"grants-table",
+     [](const Victim& v) {
+         for (unsigned index = 0; index < MARLIN_GRANTS; index++)
+             v.table()[index].offset = MARLIN_PAGE_BYTES;
+     }},
 };
 
 int break_rule(const Victim& victim, const Act& act) {

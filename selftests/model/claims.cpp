@@ -1,114 +1,349 @@
 // SPDX-License-Identifier: GPL-2.0
-// A claim of a copy over a link that goes down and up again (kmod/core/marlin/claim.h).
+// Copies of a peer beside the end of its permits, over a bus that delays stores and loses them
+// (kmod/core/marlin/claim.h, grants.h, loans.h).
 //
-// The initiator claims, copies in two stores, and tells its program whether the copy is whole. The
-// owner withdraws its permit, waits until no claim is left, and uses the page for itself. The link
-// goes down and up at any time: stores of that time are lost, loads give nothing. An interrupt
-// tells of it later, and then the session restarts: the initiator ends its copy, and the owner
-// cleans the words.
+// The owner permits copies to a page, withdraws that, and uses the page for itself once no copy is
+// under way; then it permits the next page. The initiator's two threads copy to the page that a
+// request names, be it late. A grant's permit is in the initiator's memory, and its copies have a
+// word each; a loan's is in the owner's, and it has one word and one copy at a time.
+//
+// Stores to the other end are on their way for any time, in order. A load pushes those of its own
+// end, and its completion those of the other end. The link goes down and up at any time: stores on
+// their way are lost then, and loads give nothing. Later the session restarts, when the initiator
+// has ended its copies.
 #include "explore.hpp"
 
 #include <cstdlib>
 
 namespace {
 
+constexpr int threads = 2, pages = 2, queue_max = 6;
+
+enum Geometry { GRANTS, LOANS };
+
 enum Mutation {
     NONE,
-    NO_EPOCH,     // a copy's end looks at the level of the link alone
-    EVENTS_ONLY,  // a copy's end knows of outages by their interrupts alone
-    NO_RESTART,   // after an outage that is over when the interrupt comes
-    CLEANS_EARLY, // before the initiator has ended its copy
-    NO_CLAIM,     // the initiator does not write its word
+    COPY_LOOKS_FIRST,  // at the permit, before its word has left: no barrier
+    OWNER_LOOKS_FIRST, // at the words, before it has withdrawn its permit
+    NO_LOAD,           // of the owner, between these two
+    RELAXED,           // a completion overtakes stores
+    NO_PUSH,           // nor does a load push stores of its own end
+    ENDS_EARLY,        // the word is cleared before the data has left
+    NO_SECOND_LOOK,    // of a copy's end: no doorbell for an owner that waits
+    WORDS_ARE_TRUSTED, // by an owner, though the link was down
+    NO_EPOCH,          // a copy's end does not look whether the link was down
+    SIGNAL_IS_TRUSTED, // by an owner, though the link was down
+    CLEANS_EARLY,      // a session restarts before the copies have ended
+    NO_RESTART,        // after an outage
+    TWO_AT_ONCE,       // copies of one loan
+    SAME_EPOCH,        // for the next use of a loan
 };
 
-enum CopyStep : uint8_t { BEGIN, CHECK, STORE, STORE_AGAIN, JUDGE, END, COPY_DONE };
-enum OwnerStep : uint8_t { WITHDRAW, LOOK, USE, OWNER_DONE };
+enum CopyStep : uint8_t { IDLE, CHECK, STORE, JUDGE, TELL, END, AWAIT };
+enum OwnerStep : uint8_t { WITHDRAW, LOAD, COMPLETE, NOTE, LOOK, SLEEP, USE, PERMIT, OWNER_DONE };
+enum Place : uint8_t { NOTHING, WORD, DATA, SIGNAL, BELL, PERMIT_WORD };
 
-const char* const copy_steps[] = {"writes its claim", "looks at the permit", "stores",
-                                  "stores again",     "judges the copy",     "ends"};
-const char* const owner_steps[] = {"withdraws the permit", "looks at the claim", "uses the page"};
+const char* const copy_steps[] = {"begins",  "looks at the permit", "stores",     "judges the copy",
+                                  "signals", "ends",                "looks again"};
+const char* const owner_steps[] = {"withdraws its permit",  "loads",  "has the completion",
+                                   "notes the words",       "looks",  "wakes up",
+                                   "uses the page",         "permits the next page"};
 
 struct Claims {
+    struct Store {
+        uint8_t place, thread, value;
+    };
+    struct Queue {
+        Store store[queue_max];
+        uint8_t count;
+    };
+    struct Copy {
+        uint8_t step, page, sequence, permitted;
+        uint8_t arrived; // sequence number of the last data that came
+    };
     struct State {
-        uint8_t copy, owner;
-        uint8_t up, outages_left;
-        uint8_t epoch, seen; // of the link; as the session began with it
-        uint8_t told;        // outages that an interrupt told of
-        uint8_t word, permit;
-        uint8_t stored; // stores that came
-        uint8_t whole, used, restarts;
+        uint8_t up, outages_left, epoch, seen; // seen: as the session began with it
+        uint8_t permit;                        // where it is
+        uint8_t word[threads];
+        Queue to_owner, to_initiator;
+        uint8_t owner, page, marked, blind, rung, used; // used: pages, a bit each
+        uint8_t noted[threads];
+        uint8_t left[pages]; // requests for each page
+        Copy copy[threads];
     };
 
-    int outages;
+    Geometry geometry;
+    int late, outages;
     Mutation mutation;
+
+    uint8_t epoch_of(int page) const {
+        return static_cast<uint8_t>(mutation == SAME_EPOCH ? 1 : page + 1);
+    }
+    int word_of(int thread) const { return geometry == GRANTS ? thread : 0; }
+    uint8_t value_of(const Copy& copy) const {
+        return geometry == GRANTS ? copy.sequence : epoch_of(copy.page);
+    }
 
     State initial() const {
         State s{};
-        s.up = s.permit = 1;
+        s.up = 1;
         s.outages_left = static_cast<uint8_t>(outages);
+        s.permit = epoch_of(0);
+        s.left[0] = static_cast<uint8_t>(1 + late);
+        s.left[1] = 1;
         return s;
     }
 
     const char* stuck(const State& s) const {
-        if (s.owner != OWNER_DONE)
-            return "the owner waits for ever";
-        return s.copy == COPY_DONE ? nullptr : "the copy waits for ever";
+        return s.owner == OWNER_DONE ? nullptr : "the owner waits for ever";
     }
 
-    bool lost(const State& s) const {
-        if (mutation == NO_EPOCH)
-            return !s.up;
-        return !s.up || (mutation == EVENTS_ONLY ? s.told : s.epoch) != s.seen;
+    // ---- the bus ----
+
+    static void post(const State& s, Queue& queue, uint8_t place, int thread, int value) {
+        if (s.up)
+            queue.store[queue.count++] = {place, uint8_t(thread), uint8_t(value)};
     }
 
-    const char* copier(State& s) const {
-        switch (s.copy) {
-        case BEGIN:
-            if (s.up && mutation != NO_CLAIM)
-                s.word = 1;
-            s.copy = CHECK;
+    static Store take(Queue& queue) {
+        Store first = queue.store[0];
+        for (int i = 1; i < queue.count; i++)
+            queue.store[i - 1] = queue.store[i];
+        queue.store[--queue.count] = {};
+        return first;
+    }
+
+    const char* arrive_at_owner(State& s) const {
+        Store store = take(s.to_owner);
+        Copy& copy = s.copy[store.thread];
+        s.marked -= s.marked != 0;
+        switch (store.place) {
+        case WORD:
+            s.word[word_of(store.thread)] = store.value;
             break;
-        case CHECK:
-            s.copy = lost(s) || !s.permit ? END : STORE;
+        case DATA:
+            copy.arrived = store.value / pages;
+            if (s.used >> store.value % pages & 1)
+                return "a copy's data comes into a page that is the owner's alone";
             break;
-        case STORE:
-        case STORE_AGAIN:
-            s.stored += s.up;
-            s.copy++;
-            if (s.up && s.used)
-                return "a copy stores into a page that is the owner's alone";
-            break;
-        case JUDGE:
-            s.whole = !lost(s);
-            s.copy = END;
-            if (s.whole && s.stored != 2)
-                return "a copy whose stores were lost is told to be whole";
+        case SIGNAL:
+            if (copy.arrived != store.value && (s.epoch == s.seen || mutation == SIGNAL_IS_TRUSTED))
+                return "a signal is seen of data that was lost";
             break;
         default:
-            if (s.up)
-                s.word = 0;
-            s.copy = COPY_DONE;
+            s.rung = 1;
             break;
         }
         return nullptr;
     }
 
-    const char* owner(State& s) const {
+    // ---- the initiator ----
+
+    bool is_permitted(const State& s, const Copy& copy) const {
+        return s.permit == epoch_of(copy.page) && s.epoch == s.seen &&
+               (s.up || geometry == GRANTS);
+    }
+
+    const char* load_at_owner(State& s) const {
+        const char* violation = nullptr;
+        while (s.up && s.to_owner.count && !violation)
+            violation = arrive_at_owner(s);
+        return violation;
+    }
+
+    // Bytes of grants need not have come yet.
+    static bool is_on_its_way(const State& s, int thread) {
+        for (const Store& store : s.to_owner.store)
+            if (store.place == DATA && store.thread == thread)
+                return true;
+        return false;
+    }
+
+    const char* judge(State& s, int thread) const {
+        const char* violation = geometry == LOANS ? load_at_owner(s) : nullptr;
+        const Copy& copy = s.copy[thread];
+        bool whole = s.epoch == s.seen || mutation == NO_EPOCH;
+        s.copy[thread].step = geometry == GRANTS && whole ? TELL : END;
+        if (whole && copy.arrived != copy.sequence && !is_on_its_way(s, thread))
+            return "a copy whose data was lost is told to be whole";
+        return violation;
+    }
+
+    const char* copier(State& s, int thread) const {
+        Copy& copy = s.copy[thread];
+        const char* violation = nullptr;
+        switch (copy.step) {
+        case CHECK:
+            if (mutation == COPY_LOOKS_FIRST) {
+                post(s, s.to_owner, WORD, thread, value_of(copy));
+            } else {
+                if (geometry == LOANS)
+                    violation = load_at_owner(s);
+                copy.permitted = is_permitted(s, copy);
+            }
+            copy.step = copy.permitted ? STORE : END;
+            if (copy.permitted && mutation == ENDS_EARLY)
+                post(s, s.to_owner, WORD, thread, 0);
+            break;
+        case STORE:
+            post(s, s.to_owner, DATA, thread, copy.sequence * pages + copy.page);
+            copy.step = JUDGE;
+            break;
+        case JUDGE:
+            violation = judge(s, thread);
+            break;
+        case TELL:
+            post(s, s.to_owner, SIGNAL, thread, copy.sequence);
+            copy.step = END;
+            break;
+        case END:
+            post(s, s.to_owner, WORD, thread, 0);
+            copy.step = geometry == GRANTS ? AWAIT : IDLE;
+            break;
+        default:
+            if (s.permit != epoch_of(copy.page) && mutation != NO_SECOND_LOOK)
+                post(s, s.to_owner, BELL, thread, 0);
+            copy.step = IDLE;
+            break;
+        }
+        if (copy.step == IDLE)
+            copy = {IDLE, 0, copy.sequence, 0, copy.arrived};
+        return violation;
+    }
+
+    void begin(State& s, int thread, int page) const {
+        Copy& copy = s.copy[thread];
+        s.left[page]--;
+        copy = {CHECK, uint8_t(page), uint8_t(copy.sequence + 1), 0, copy.arrived};
+        if (mutation == COPY_LOOKS_FIRST)
+            copy.permitted = is_permitted(s, copy);
+        else
+            post(s, s.to_owner, WORD, thread, value_of(copy));
+    }
+
+    bool may_begin(const State& s, int thread, int page) const {
+        if (s.copy[thread].step != IDLE || page > s.page || !s.left[page])
+            return false;
+        if (geometry == LOANS && mutation != TWO_AT_ONCE)
+            for (const Copy& copy : s.copy)
+                if (copy.step != IDLE)
+                    return false;
+        return true;
+    }
+
+    // ---- the owner ----
+
+    bool is_quiet(const State& s, int word) const {
+        if (geometry == LOANS)
+            return word || s.word[word] != epoch_of(s.page);
+        return !s.noted[word] || s.word[word] != s.noted[word];
+    }
+
+    void note(State& s) const {
+        for (int i = 0; i < threads; i++)
+            s.noted[i] = s.word[i];
+        s.blind = geometry == GRANTS && s.epoch != s.seen && mutation != WORDS_ARE_TRUSTED;
+    }
+
+    void look(State& s) const {
+        bool quiet = !s.blind;
+        for (int i = 0; i < threads; i++)
+            quiet = quiet && is_quiet(s, i);
+        s.rung = 0;
+        s.owner = quiet ? USE : SLEEP;
+    }
+
+    void withdraw(State& s) const {
+        if (geometry == LOANS)
+            s.permit = 0;
+        else
+            post(s, s.to_initiator, PERMIT_WORD, 0, 0);
+    }
+
+    void owner(State& s) const {
         switch (s.owner) {
         case WITHDRAW:
-            s.permit = 0;
+            if (mutation == OWNER_LOOKS_FIRST) {
+                note(s);
+                look(s);
+                if (s.owner == SLEEP)
+                    withdraw(s);
+                else
+                    s.owner = COMPLETE;
+                break;
+            }
+            withdraw(s);
+            s.owner = geometry == LOANS || mutation == NO_LOAD ? NOTE : LOAD;
+            break;
+        case LOAD:
+            while (s.to_initiator.count && mutation != NO_PUSH)
+                s.permit = take(s.to_initiator).value;
+            s.marked = mutation == RELAXED ? 0 : s.to_owner.count;
+            s.owner = COMPLETE;
+            break;
+        case COMPLETE:
+            if (mutation == OWNER_LOOKS_FIRST)
+                withdraw(s);
+            s.owner = mutation == OWNER_LOOKS_FIRST ? USE : NOTE;
+            break;
+        case NOTE:
+            note(s);
             s.owner = LOOK;
             break;
         case LOOK:
-            if (!s.word)
-                s.owner = USE;
+            look(s);
+            break;
+        case SLEEP:
+            s.owner = LOOK;
+            break;
+        case USE:
+            s.used |= static_cast<uint8_t>(1 << s.page);
+            s.owner = s.page + 1 < pages ? PERMIT : OWNER_DONE;
             break;
         default:
-            s.used = 1;
-            s.owner = OWNER_DONE;
+            s.page++;
+            if (geometry == LOANS)
+                s.permit = epoch_of(s.page);
+            else
+                post(s, s.to_initiator, PERMIT_WORD, 0, epoch_of(s.page));
+            s.owner = WITHDRAW;
             break;
         }
-        return nullptr;
+    }
+
+    // A client looks each tick, an owner of grants when it is told.
+    bool owner_may_step(const State& s) const {
+        if (s.owner == OWNER_DONE || (s.owner == COMPLETE && s.marked))
+            return false;
+        if (s.to_initiator.count == queue_max)
+            return false;
+        if (s.owner != SLEEP)
+            return true;
+        return geometry == GRANTS ? s.rung : is_quiet(s, 0);
+    }
+
+    // ---- sessions ----
+
+    bool may_restart(const State& s) const {
+        bool ended = true;
+        for (const Copy& copy : s.copy)
+            ended = ended && copy.step == IDLE;
+        if (!ended && mutation != CLEANS_EARLY)
+            return false;
+        return s.epoch != s.seen && s.up && !s.to_owner.count && !s.to_initiator.count &&
+               mutation != NO_RESTART;
+    }
+
+    // Grants end with the session. Loans stay lent, in its next one.
+    void restart(State& s) const {
+        s.seen = s.epoch;
+        s.blind = s.rung = s.marked = 0;
+        for (int i = 0; i < threads; i++)
+            s.word[i] = s.noted[i] = 0;
+        if (geometry == GRANTS)
+            s.permit = 0;
+        if (s.owner < USE && (geometry == GRANTS || s.owner != WITHDRAW))
+            s.owner = LOOK;
     }
 
     template <class Emit>
@@ -119,32 +354,50 @@ struct Claims {
             if (s.up) {
                 next.outages_left--;
                 next.epoch++;
+                next.to_owner = next.to_initiator = {};
+                next.marked = 0;
             }
             emit(next, nullptr, [&] { return std::string(s.up ? "link: down" : "link: up"); });
         }
-        if (s.told != s.epoch) {
+        if (s.to_owner.count) {
             State next = s;
-            next.told = s.epoch;
-            emit(next, nullptr, [] { return std::string("an interrupt tells of outages"); });
+            const char* violation = arrive_at_owner(next);
+            emit(next, violation, [] { return std::string("a store comes to the owner"); });
         }
-        // Both ends learn of it; the initiator has ended its copy before the owner cleans.
-        bool ended = s.copy == COPY_DONE || s.copy == BEGIN || mutation == CLEANS_EARLY;
-        if (s.told != s.seen && s.up && ended && mutation != NO_RESTART) {
+        if (s.to_initiator.count) {
             State next = s;
-            next.seen = s.told;
-            next.word = 0;
-            next.restarts++;
+            next.permit = take(next.to_initiator).value;
+            emit(next, nullptr, [] { return std::string("a store comes to the initiator"); });
+        }
+        if (may_restart(s)) {
+            State next = s;
+            restart(next);
             emit(next, nullptr, [] { return std::string("the session restarts"); });
         }
-        if (s.copy != COPY_DONE) {
+        if (owner_may_step(s)) {
             State next = s;
-            const char* violation = copier(next);
-            emit(next, violation, [&] { return std::string("copy ") + copy_steps[s.copy]; });
+            owner(next);
+            emit(next, nullptr, [&] { return std::string("owner ") + owner_steps[s.owner]; });
         }
-        if (s.owner != OWNER_DONE && !(s.owner == LOOK && s.word)) {
-            State next = s;
-            const char* violation = owner(next);
-            emit(next, violation, [&] { return std::string("owner ") + owner_steps[s.owner]; });
+        if (s.to_owner.count == queue_max)
+            return;
+        for (int i = 0; i < threads; i++) {
+            auto label = [&](const std::string& what) {
+                return "copy " + std::to_string(i) + " " + what;
+            };
+            if (s.copy[i].step != IDLE) {
+                State next = s;
+                const char* violation = copier(next, i);
+                emit(next, violation, [&] { return label(copy_steps[s.copy[i].step]); });
+                continue;
+            }
+            for (int page = 0; page < pages; page++) {
+                if (!may_begin(s, i, page))
+                    continue;
+                State next = s;
+                begin(next, i, page);
+                emit(next, nullptr, [&] { return label("begins page " + std::to_string(page)); });
+            }
         }
     }
 };
@@ -152,17 +405,34 @@ struct Claims {
 } // namespace
 
 int main(int argc, char** argv) {
-    int outages = argc > 1 ? std::atoi(argv[1]) : 3;
+    int late = argc > 1 ? std::atoi(argv[1]) : 1, outages = argc > 2 ? std::atoi(argv[2]) : 1;
     model::Report report;
-    auto run = [&](const char* name, Mutation mutation) {
-        auto out = model::Explorer<Claims>(Claims{outages, mutation}, 20'000'000).run();
+    auto run = [&](const char* name, Geometry geometry, Mutation mutation) {
+        Claims model{geometry, late, outages, mutation};
+        auto out = model::Explorer<Claims>(model, 20'000'000).run();
         report.check(name, out, mutation != NONE);
     };
-    run("claims over a link that flaps", NONE);
-    run("wrong: the link's level alone decides", NO_EPOCH);
-    run("wrong: events alone tell of outages", EVENTS_ONLY);
-    run("wrong: no restart after an outage", NO_RESTART);
-    run("wrong: the owner cleans before the copy has ended", CLEANS_EARLY);
-    run("wrong: the copy does not claim", NO_CLAIM);
+    run("grants beside copies, over a link that flaps", GRANTS, NONE);
+    run("wrong: a copy looks at the permit before its word has left", GRANTS, COPY_LOOKS_FIRST);
+    run("wrong: the owner looks before it withdraws its permit", GRANTS, OWNER_LOOKS_FIRST);
+    run("wrong: the owner does not load", GRANTS, NO_LOAD);
+    run("wrong: a completion overtakes stores", GRANTS, RELAXED);
+    run("wrong: a load overtakes stores", GRANTS, NO_PUSH);
+    run("wrong: a copy ends before its data has left", GRANTS, ENDS_EARLY);
+    run("wrong: a copy's end does not look again", GRANTS, NO_SECOND_LOOK);
+    run("wrong: the owner trusts words that might be lost", GRANTS, WORDS_ARE_TRUSTED);
+    run("wrong: a copy's end does not ask for the link", GRANTS, NO_EPOCH);
+    run("wrong: the owner trusts a signal after an outage", GRANTS, SIGNAL_IS_TRUSTED);
+    run("wrong: the owner cleans before the copies have ended", GRANTS, CLEANS_EARLY);
+    run("wrong: no restart after an outage", GRANTS, NO_RESTART);
+    run("loans beside copies, over a link that flaps", LOANS, NONE);
+    run("wrong: a copy looks at the loan before its word has left", LOANS, COPY_LOOKS_FIRST);
+    run("wrong: the client looks before it takes the loan back", LOANS, OWNER_LOOKS_FIRST);
+    run("wrong: a copy of a loan ends before its data has left", LOANS, ENDS_EARLY);
+    run("wrong: a loan's copy does not ask for the link", LOANS, NO_EPOCH);
+    run("wrong: the client cleans before the copies have ended", LOANS, CLEANS_EARLY);
+    run("wrong: no restart of loans after an outage", LOANS, NO_RESTART);
+    run("wrong: two copies of a loan at once", LOANS, TWO_AT_ONCE);
+    run("wrong: a loan is used again with its epoch", LOANS, SAME_EPOCH);
     return report.finish();
 }

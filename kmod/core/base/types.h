@@ -2,7 +2,7 @@
 /*
  * Scalar types of the cores, the same in the kernel and natively.
  *
- * The one place where a core looks at its surroundings: the kernel builds
+ * Here and in fence.h a core looks at its surroundings: the kernel builds
  * with -nostdinc and has no <stdint.h>, user space has no u64.
  */
 #ifndef REMORA_BASE_TYPES_H

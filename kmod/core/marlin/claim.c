@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-#include "core/base/bits.h"
-#include "core/base/bytes.h"
 #include "core/marlin/claim.h"
+
+static u64 claim_permit(const struct claim *claim, const struct claim_bus *bus, void *context)
+{
+	if (!claim->mirrored)
+		return bus->load(context, claim->permit, claim->bytes);
+	/* The claim word has left before: the owner's load, behind its store, pushes it. */
+	base_fence();
+	return base_word_load(claim->permit, claim->bytes);
+}
 
 enum claim_verdict claim_begin(const struct claim *claim, const struct claim_bus *bus,
 			       void *context)
@@ -9,12 +16,10 @@ enum claim_verdict claim_begin(const struct claim *claim, const struct claim_bus
 	u64 permit;
 
 	bus->store(context, claim->word, claim->value, claim->bytes);
-	permit = bus->load(context, claim->permit, claim->bytes);
+	permit = claim_permit(claim, bus, context);
 	if (permit == claim->permitted && bus->epoch(context) == claim->epoch)
 		return CLAIM_OK;
 	bus->store(context, claim->word, 0, claim->bytes);
-	/* The owner might wait already: the load pushes the store. */
-	permit = bus->load(context, claim->permit, claim->bytes);
 	if (claim_is_nothing(permit, claim->bytes) || bus->epoch(context) != claim->epoch)
 		return CLAIM_LOST;
 	return CLAIM_REFUSED;
@@ -27,25 +32,19 @@ bool claim_is_whole(const struct claim *claim, const struct claim_bus *bus, void
 	       bus->epoch(context) == claim->epoch;
 }
 
-bool claim_end(const struct claim *claim, const struct claim_bus *bus, void *context)
+bool claim_is_sent(const struct claim *claim, const struct claim_bus *bus, void *context)
+{
+	base_fence(); /* the stores have left */
+	return bus->epoch(context) == claim->epoch;
+}
+
+void claim_end(const struct claim *claim, const struct claim_bus *bus, void *context)
 {
 	bus->store(context, claim->word, 0, claim->bytes);
-	return bus->load(context, claim->permit, claim->bytes) == claim->permitted;
 }
 
-void claim_withdraw(void *permit, u64 value, u32 bytes)
+bool claim_is_awaited(const struct claim *claim)
 {
-	if (bytes == sizeof(u32))
-		__atomic_store_n((u32 *)permit, base_swap_le32((u32)value), __ATOMIC_RELEASE);
-	else
-		__atomic_store_n((u64 *)permit, base_swap_le64(value), __ATOMIC_RELEASE);
-	/* Pairs with claim_begin(), whose store is done before its load. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-u64 claim_word(const void *word, u32 bytes)
-{
-	if (bytes == sizeof(u32))
-		return base_swap_le32(__atomic_load_n((const u32 *)word, __ATOMIC_ACQUIRE));
-	return base_swap_le64(__atomic_load_n((const u64 *)word, __ATOMIC_ACQUIRE));
+	base_fence(); /* as in claim_permit(), of the claim's end */
+	return base_word_load(claim->permit, claim->bytes) != claim->permitted;
 }

@@ -1,32 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 #include "core/base/bytes.h"
-#include "core/marlin/claim.h"
 #include "core/marlin/grants.h"
+#include "remora/marlin.h"
+
+_Static_assert(MARLIN_TABLE_OFFSET + MARLIN_GRANTS * sizeof(struct marlin_grant) <=
+		       MARLIN_RING_OFFSET,
+	       "the rings begin there");
 
 /* Epochs have the bits of a word that its state leaves. */
 #define GRANTS_EPOCH_MASK (~0ULL >> MARLIN_GRANT_EPOCH_SHIFT)
 /* The bits of a copy word that are noted: its index, and as many of its sequence number. */
 #define GRANTS_COPY_MASK (~0ULL >> (64 - 2 * MARLIN_COPY_SEQUENCE_SHIFT))
 
-void grants_init(struct grants *grants, struct marlin_grant *table, const u64 *copies, u64 epoch)
+void grants_init(struct grants *grants, struct marlin_grant *table, const u64 *copies,
+		 const struct claim_bus *bus, void *context, u64 epoch)
 {
 	base_zero(grants, sizeof(*grants));
 	grants->table = table;
 	grants->copies = copies;
+	grants->bus = bus;
+	grants->context = context;
 	grants->epoch = epoch & GRANTS_EPOCH_MASK;
 	grants->free_count = MARLIN_GRANTS;
 	for (u32 i = 0; i < MARLIN_GRANTS; i++)
 		grants->free[i] = (u16)i;
 }
 
+static void grants_store(struct grants *grants, void *word, u64 value, u32 bytes)
+{
+	grants->bus->store(grants->context, word, value, bytes);
+}
+
 static void grants_write(struct grants *grants, u32 index)
 {
 	const struct grants_slot *slot = &grants->slots[index];
-	u64 word = grants_word(slot->epoch, slot->state);
 
-	/* Release: whoever reads that it is live reads the entry as it is. */
-	__atomic_store_n((u64 *)&grants->table[index].word, base_swap_le64(word),
-			 __ATOMIC_RELEASE);
+	grants_store(grants, &grants->table[index].word, grants_word(slot->epoch, slot->state),
+		     sizeof(u64));
 }
 
 int grants_add(struct grants *grants, const struct grants_range *range)
@@ -45,12 +55,13 @@ int grants_add(struct grants *grants, const struct grants_range *range)
 	grants->epoch = (grants->epoch + 1) & GRANTS_EPOCH_MASK;
 	slot->epoch = grants->epoch;
 	slot->state = MARLIN_GRANT_LIVE;
-	base_store_le64(&entry->key[0], range->key[0]);
-	base_store_le64(&entry->key[1], range->key[1]);
-	base_store_le64(&entry->directory, range->directory);
-	base_store_le64(&entry->bytes, range->bytes);
-	base_store_le32(&entry->offset, range->offset);
-	base_store_le32(&entry->rights, range->rights);
+	for (u32 i = 0; i < 2; i++)
+		grants_store(grants, &entry->key[i], range->key[i], sizeof(u64));
+	grants_store(grants, &entry->directory, range->directory, sizeof(u64));
+	grants_store(grants, &entry->bytes, range->bytes, sizeof(u64));
+	grants_store(grants, &entry->offset, range->offset, sizeof(u32));
+	grants_store(grants, &entry->rights, range->rights, sizeof(u32));
+	/* Last: an initiator that finds it live finds the entry as it is. */
 	grants_write(grants, index);
 	return (int)index;
 }
@@ -60,21 +71,44 @@ static bool grants_names(u64 copy, u32 index)
 	return (copy & ((1u << MARLIN_COPY_SEQUENCE_SHIFT) - 1)) == index + 1;
 }
 
-void grants_revoke(struct grants *grants, u32 index)
+void grants_withdraw(struct grants *grants, u32 index)
+{
+	grants->slots[index].state = MARLIN_GRANT_REVOKED;
+	grants_write(grants, index);
+}
+
+void grants_pull(struct grants *grants)
+{
+	grants->bus->load(grants->context, &grants->table[0].word, sizeof(u64));
+}
+
+void grants_note(struct grants *grants, u32 index)
 {
 	struct grants_slot *slot = &grants->slots[index];
 
-	slot->state = MARLIN_GRANT_REVOKED;
-	claim_withdraw(&grants->table[index].word, grants_word(slot->epoch, slot->state),
-		       sizeof(u64));
 	slot->pending = 0;
 	for (u32 i = 0; i < MARLIN_COPIES; i++) {
-		u64 copy = claim_word(&grants->copies[i], sizeof(u64));
+		u64 copy = base_word_load(&grants->copies[i], sizeof(u64));
 
 		if (!grants_names(copy, index))
 			continue;
 		slot->pending |= 1u << i;
 		slot->seen[i] = (u16)(copy >> MARLIN_COPY_SEQUENCE_SHIFT);
+	}
+	/* A word that was on its way when the link went is lost, and its copy can go on. */
+	slot->blind = grants->bus->epoch(grants->context) != grants->link_epoch;
+}
+
+void grants_begin(struct grants *grants, u32 link_epoch)
+{
+	grants->link_epoch = link_epoch;
+}
+
+void grants_ended(struct grants *grants)
+{
+	for (u32 i = 0; i < MARLIN_GRANTS; i++) {
+		grants->slots[i].pending = 0;
+		grants->slots[i].blind = false;
 	}
 }
 
@@ -89,7 +123,7 @@ bool grants_is_quiet(struct grants *grants, u32 index)
 		    claim_is_quiet(&grants->copies[i], noted, GRANTS_COPY_MASK, sizeof(u64)))
 			slot->pending &= ~(1u << i);
 	}
-	return !slot->pending;
+	return !slot->pending && !slot->blind;
 }
 
 void grants_end(struct grants *grants, u32 index)
@@ -110,6 +144,9 @@ enum grants_verdict grants_check(const struct marlin_grant *entry,
 	u32 offset = base_load_le32(&entry->offset);
 	u64 difference = 0;
 
+	/* The owner has used no such entry in this session, so the handle is of an earlier one. */
+	if (!word)
+		return GRANTS_REVOKED;
 	/* Both halves, whatever the first says: the time taken tells nothing of the key. */
 	for (u32 i = 0; i < 2; i++)
 		difference |= base_load_le64(&entry->key[i]) ^ base_load_le64(&handle->key[i]);

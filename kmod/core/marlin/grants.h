@@ -5,37 +5,43 @@
  *
  *     FREE --grants_add--> LIVE --grants_revoke--> REVOKED --grants_end, once quiet--> FREE
  *
+ * The table lies in the peer's memory, so that its copies look at it without a load across the bus.
+ *
  * Invariants, whatever the peer writes:
  *   - the owner never reads its table, which the peer could change; what it needs is in the slots;
  *   - an entry's epoch is used once; a slot that became free is used again after all others;
  *   - once grants_is_quiet() has returned true, no copy of an honest peer touches the pages.
- * Each call is bounded: grants_revoke() and grants_is_quiet() look at MARLIN_COPIES words. The
+ * Each call is bounded: grants_note() and grants_is_quiet() look at MARLIN_COPIES words. The
  * caller serialises the calls for one struct grants.
  *
- * Why a revocation ends: grants_revoke() notes the copies that were under way. A copy that begins
+ * Why a revocation ends: grants_note() notes the copies that were under way. A copy that begins
  * later reads the revoked word, and its sequence number tells it from those that were noted. So a
- * peer that tries again and again does not prolong the wait.
+ * peer that tries again and again does not prolong the wait. If the link went meanwhile, the wait
+ * ends when the peer has ended its session, or is dead.
  *
- * Barriers, by their partners: the owner stores the word and then loads the copy words; the
- * initiator stores a copy word and then loads the word. Both have a full barrier between. So the
- * owner sees the copy, or the copy sees that it was revoked.
+ * Barriers, by their partners: claim.h, of a mirrored permit. The owner's load is grants_pull().
  */
 #ifndef REMORA_MARLIN_GRANTS_CORE_H
 #define REMORA_MARLIN_GRANTS_CORE_H
 
 #include "core/base/types.h"
+#include "core/marlin/claim.h"
 #include "remora/marlin_grants.h"
 
 struct grants_slot {
 	u64 epoch;
 	u32 state;
 	u32 pending; /* bits of copy words that are to change */
+	bool blind; /* the link went, so there might be copies without a word */
 	u16 seen[MARLIN_COPIES]; /* sequence numbers of those copies, the lowest bits */
 };
 
 struct grants {
-	struct marlin_grant *table; /* own memory; the peer reads it */
-	const u64 *copies;	    /* own memory; the peer writes it */
+	struct marlin_grant *table; /* in the peer's memory */
+	const u64 *copies; /* own memory; the peer writes it */
+	const struct claim_bus *bus; /* to the peer's memory */
+	void *context;
+	u32 link_epoch; /* of the bus, as the session began with it */
 	u64 epoch;
 	u32 free_first, free_count;
 	u16 free[MARLIN_GRANTS]; /* a queue */
@@ -62,16 +68,38 @@ enum grants_verdict {
 
 /* ---- owner ---- */
 
-/* table: zeroed; epoch: at random, so that a handle of the machine's last life has another. */
-void grants_init(struct grants *grants, struct marlin_grant *table, const u64 *copies, u64 epoch);
+/* epoch: at random, so that a handle of the machine's last life has another. */
+void grants_init(struct grants *grants, struct marlin_grant *table, const u64 *copies,
+		 const struct claim_bus *bus, void *context, u64 epoch);
 
-/* The entry's index, or -1: all are in use. Its epoch is that of the slot. */
+/* A session begins: the table is zero. No grant is live, and no copy of the peer under way. */
+void grants_begin(struct grants *grants, u32 link_epoch);
+
+/* The peer has ended the session, and so its copies; or it is dead. Its words are 0. */
+void grants_ended(struct grants *grants);
+
+/*
+ * The entry's index, or -1: all are in use. Its epoch is that of the slot. The peer sees it
+ * after the next load of its memory, at the latest.
+ */
 int grants_add(struct grants *grants, const struct grants_range *range);
 
-/* From now on copies that begin are refused. The entry is live. */
-void grants_revoke(struct grants *grants, u32 index);
+/*
+ * Revocation, in these steps. After grants_pull() copies that begin are refused; one will do for
+ * many entries. The entry is live.
+ */
+void grants_withdraw(struct grants *grants, u32 index);
+void grants_pull(struct grants *grants);
+void grants_note(struct grants *grants, u32 index);
 
-/* No copy that began before grants_revoke() is under way. The entry is revoked. */
+static inline void grants_revoke(struct grants *grants, u32 index)
+{
+	grants_withdraw(grants, index);
+	grants_pull(grants);
+	grants_note(grants, index);
+}
+
+/* No copy that began before the revocation is under way. The entry is revoked. */
 bool grants_is_quiet(struct grants *grants, u32 index);
 
 /* The entry is free. It is revoked, and quiet. */

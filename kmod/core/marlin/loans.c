@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-#include "core/base/bits.h"
-#include "core/base/bytes.h"
 #include "core/marlin/claim.h"
 #include "core/marlin/loans.h"
 
 static void loans_write(struct loans *loans, u32 number, u32 epoch)
 {
-	/* Release: what the loan is of was made before. */
-	__atomic_store_n(&loans->lent[number], base_swap_le32(epoch), __ATOMIC_RELEASE);
+	base_word_store(&loans->lent[number], epoch, sizeof(u32));
 }
 
 void loans_place(struct loans *loans, u32 *lent, const u32 *copies)

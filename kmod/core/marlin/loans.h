@@ -11,11 +11,9 @@
  *   - once loans_is_quiet() has returned true, no copy of an honest node touches the memory.
  * The caller serialises the calls for one struct loans.
  *
- * Barriers, by their partners: the client stores lent[] and then loads copies[]; the node stores
- * copies[] and then loads lent[]. Both have a full barrier between. So the client sees the copy, or
- * the copy sees that the loan was taken back. A loan that is used again has another epoch, which a
- * late request does not have; and the node has one copy of a loan at a time, so the end of a copy
- * is that of the copy whose epoch the client sees.
+ * Barriers, by their partners: claim.h, of a permit in the client's memory. A loan that is used
+ * again has another epoch, which a late request does not have; and the node has one copy of a loan
+ * at a time, so the end of a copy is that of the copy whose epoch the client sees.
  */
 #ifndef REMORA_MARLIN_LOANS_H
 #define REMORA_MARLIN_LOANS_H

@@ -65,25 +65,36 @@ protected:
     }
     claim_verdict begin() { return claim_begin(&claim, &bus, &link); }
     bool whole() { return claim_is_whole(&claim, &bus, &link); }
-    bool end() { return claim_end(&claim, &bus, &link); }
+    bool sent() { return claim_is_sent(&claim, &bus, &link); }
+    void end() { claim_end(&claim, &bus, &link); }
     Link link;
     struct claim claim {};
 };
 
 TEST_P(Claims, OwnerSeesTheClaimForAsLongAsItLasts) {
     EXPECT_EQ(begin(), CLAIM_OK);
-    EXPECT_EQ(claim_word(&link.word, claim.bytes), claim.value);
+    EXPECT_EQ(base_word_load(&link.word, claim.bytes), claim.value);
     EXPECT_FALSE(claim_is_quiet(&link.word, claim.value, ~0ULL, claim.bytes));
     EXPECT_TRUE(whole());
-    EXPECT_TRUE(end());
+    end();
     EXPECT_TRUE(claim_is_quiet(&link.word, claim.value, ~0ULL, claim.bytes));
 }
 
-TEST_P(Claims, WholeCopyTakesThreeLoads) {
+TEST_P(Claims, WholeCopyTakesTwoLoads) {
     begin();
     whole();
     end();
-    EXPECT_EQ(link.loads, 3);
+    EXPECT_EQ(link.loads, 2);
+}
+
+TEST_P(Claims, SentCopyByAMirroredPermitTakesNone) {
+    claim.mirrored = true;
+    EXPECT_EQ(begin(), CLAIM_OK);
+    EXPECT_TRUE(sent());
+    end();
+    EXPECT_FALSE(claim_is_awaited(&claim));
+    EXPECT_EQ(link.loads, 0);
+    EXPECT_EQ(link.word, 0U);
 }
 
 TEST_P(Claims, WithdrawnPermitRefusesAndLeavesNoClaim) {
@@ -92,11 +103,35 @@ TEST_P(Claims, WithdrawnPermitRefusesAndLeavesNoClaim) {
     EXPECT_EQ(link.word, 0U);
 }
 
+TEST_P(Claims, WithdrawnMirroredPermitRefusesAndLeavesNoClaim) {
+    claim.mirrored = true;
+    base_word_store(&link.permit, 6, claim.bytes);
+    EXPECT_EQ(begin(), CLAIM_REFUSED);
+    EXPECT_EQ(link.word, 0U);
+    EXPECT_EQ(link.loads, 0);
+}
+
 TEST_P(Claims, EndTellsThatTheOwnerMightWait) {
+    claim.mirrored = true;
     EXPECT_EQ(begin(), CLAIM_OK);
-    claim_withdraw(&link.permit, 6, claim.bytes);
+    base_word_store(&link.permit, 6, claim.bytes);
     EXPECT_TRUE(whole());
-    EXPECT_FALSE(end());
+    end();
+    EXPECT_TRUE(claim_is_awaited(&claim));
+}
+
+TEST_P(Claims, MirroredPermitOfAnEarlierEpochOfTheLinkIsLost) {
+    claim.mirrored = true;
+    link.flap();
+    EXPECT_EQ(begin(), CLAIM_LOST);
+    EXPECT_EQ(link.loads, 0);
+}
+
+TEST_P(Claims, LinkThatIsDownInTheCopyLeavesNoSentCopy) {
+    claim.mirrored = true;
+    EXPECT_EQ(begin(), CLAIM_OK);
+    link.flap();
+    EXPECT_FALSE(sent());
 }
 
 TEST_P(Claims, DeadLinkIsToldFromAWithdrawnPermit) {
@@ -130,7 +165,7 @@ TEST_P(Claims, LinkThatIsDownAtTheEndLeavesNoWholeCopy) {
     EXPECT_EQ(begin(), CLAIM_OK);
     link.down();
     EXPECT_FALSE(whole());
-    EXPECT_FALSE(end());
+    EXPECT_FALSE(sent());
 }
 
 // A session that begins after the outage has the new epoch.

@@ -2,6 +2,7 @@
 // Grants to a peer: handles, revocation while copies are under way, and a hostile peer's words.
 #include <array>
 #include <deque>
+#include <functional>
 #include <random>
 #include <set>
 #include <vector>
@@ -17,9 +18,24 @@ namespace remora::test {
 
 namespace {
 
-// An owner's table and the copy words of its peer.
+// An owner's table in its peer's memory, and the copy words of the peer.
 struct Owner {
-    Owner() { grants_init(&grants, table.data(), copies.data(), 1000); }
+    Owner() {
+        grants_init(&grants, table.data(), copies.data(), &bus, this, 1000);
+        grants_begin(&grants, epoch);
+    }
+    Owner(const Owner&) = delete;
+    static std::uint64_t load(void* context, const void* at, std::uint32_t bytes) {
+        auto* owner = static_cast<Owner*>(context);
+        owner->loads++;
+        if (owner->pushed)
+            owner->pushed();
+        return base_word_load(at, bytes);
+    }
+    static void store(void*, void* at, std::uint64_t value, std::uint32_t bytes) {
+        base_word_store(at, value, bytes);
+    }
+    static std::uint32_t epoch_now(void* context) { return static_cast<Owner*>(context)->epoch; }
     std::uint32_t add(std::uint64_t bytes = 4096,
                       std::uint32_t rights = MARLIN_GRANT_READ | MARLIN_GRANT_WRITE) {
         grants_range range{};
@@ -52,6 +68,10 @@ struct Owner {
     std::array<std::uint64_t, MARLIN_COPIES> copies{};
     struct grants grants {};
     std::uint64_t keys = 0;
+    std::uint32_t epoch = 5; // of the link
+    int loads = 0;
+    std::function<void()> pushed; // by a load: stores of the peer that were on their way
+    static constexpr claim_bus bus = {load, store, epoch_now};
 };
 
 TEST(Grants, HandleOfALiveGrantIsAccepted) {
@@ -126,6 +146,64 @@ TEST(Grants, EntriesThatMakeNoSenseAreRefused) {
         owner.table[index].offset = offset;
         EXPECT_EQ(owner.check(index, handle), GRANTS_BROKEN) << offset;
     }
+}
+
+TEST(Grants, HandleOfAnEarlierSessionIsToldSo) {
+    Owner owner;
+    std::uint32_t index = owner.add();
+    marlin_handle handle = owner.handle(index);
+    owner.table.fill({});
+    EXPECT_EQ(owner.check(index, handle), GRANTS_REVOKED);
+}
+
+TEST(Grants, RevocationTakesOneLoadAndWaitsForTheCopyThatItPushes) {
+    Owner owner;
+    std::uint32_t index = owner.add();
+    EXPECT_EQ(owner.loads, 0);
+    owner.pushed = [&] {
+        EXPECT_EQ(owner.table[index].word & MARLIN_GRANT_STATE_MASK, MARLIN_GRANT_REVOKED);
+        owner.copies[0] = grants_copy_word(1, index);
+    };
+    grants_revoke(&owner.grants, index);
+    EXPECT_FALSE(grants_is_quiet(&owner.grants, index));
+    owner.copies[0] = 0;
+    EXPECT_TRUE(grants_is_quiet(&owner.grants, index));
+    EXPECT_EQ(owner.loads, 1);
+}
+
+TEST(Grants, RevocationAfterAnOutageWaitsForTheEndOfTheSession) {
+    Owner owner;
+    std::uint32_t index = owner.add();
+    owner.epoch++;
+    grants_revoke(&owner.grants, index);
+    EXPECT_FALSE(grants_is_quiet(&owner.grants, index));
+    grants_ended(&owner.grants);
+    EXPECT_TRUE(grants_is_quiet(&owner.grants, index));
+}
+
+TEST(Grants, LinkThatGoesLaterChangesNoRevocation) {
+    Owner owner;
+    std::uint32_t index = owner.add();
+    owner.copies[3] = grants_copy_word(1, index);
+    grants_revoke(&owner.grants, index);
+    owner.epoch++;
+    EXPECT_FALSE(grants_is_quiet(&owner.grants, index));
+    owner.copies[3] = 0;
+    EXPECT_TRUE(grants_is_quiet(&owner.grants, index));
+}
+
+TEST(Grants, NextSessionWaitsForNoCopyOfTheLast) {
+    Owner owner;
+    std::uint32_t index = owner.add();
+    owner.copies[3] = grants_copy_word(1, index);
+    owner.epoch++;
+    grants_revoke(&owner.grants, index);
+    EXPECT_FALSE(grants_is_quiet(&owner.grants, index));
+    owner.copies.fill(0);
+    EXPECT_FALSE(grants_is_quiet(&owner.grants, index));
+    grants_ended(&owner.grants);
+    grants_begin(&owner.grants, owner.epoch);
+    EXPECT_TRUE(grants_is_quiet(&owner.grants, index));
 }
 
 TEST(Grants, RevocationWaitsForEachCopyThatWasUnderWay) {
