@@ -43,11 +43,16 @@ enum CopyStep : uint8_t { IDLE, CHECK, STORE, JUDGE, TELL, END, AWAIT };
 enum OwnerStep : uint8_t { WITHDRAW, LOAD, COMPLETE, NOTE, LOOK, SLEEP, USE, PERMIT, OWNER_DONE };
 enum Place : uint8_t { NOTHING, WORD, DATA, SIGNAL, BELL, PERMIT_WORD };
 
-const char* const copy_steps[] = {"begins",  "looks at the permit", "stores",     "judges the copy",
-                                  "signals", "ends",                "looks again"};
-const char* const owner_steps[] = {"withdraws its permit",  "loads",  "has the completion",
-                                   "notes the words",       "looks",  "wakes up",
-                                   "uses the page",         "permits the next page"};
+const char* const copy_steps[] = {
+    "begins", "looks at the permit", "stores", "judges the copy", "signals", "ends", "looks again"};
+const char* const owner_steps[] = {"withdraws its permit",
+                                   "loads",
+                                   "has the completion",
+                                   "notes the words",
+                                   "looks",
+                                   "wakes up",
+                                   "uses the page",
+                                   "permits the next page"};
 
 struct Claims {
     struct Store {
@@ -140,8 +145,7 @@ struct Claims {
     // ---- the initiator ----
 
     bool is_permitted(const State& s, const Copy& copy) const {
-        return s.permit == epoch_of(copy.page) && s.epoch == s.seen &&
-               (s.up || geometry == GRANTS);
+        return s.permit == epoch_of(copy.page) && s.epoch == s.seen && (s.up || geometry == GRANTS);
     }
 
     const char* load_at_owner(State& s) const {

@@ -23,13 +23,13 @@ enum WriterStep : uint8_t { POST, LOOK, RING, DONE };
 enum SleeperStep : uint8_t { TAKE, DOZE, LOAD, COMPLETE, LOOK_AGAIN, ASLEEP };
 
 const char* const writer_steps[] = {"posts a record", "looks at the flag", "resets it and rings"};
-const char* const sleeper_steps[] = {"takes records", "says that it sleeps", "loads",
-                                     "has the completion", "looks once more", "wakes up"};
+const char* const sleeper_steps[] = {"takes records",      "says that it sleeps", "loads",
+                                     "has the completion", "looks once more",     "wakes up"};
 
 struct Sleeps {
     struct State {
         uint8_t writer, posted, flag, saw; // flag: in the writer's memory, and as it was looked at
-        uint8_t way, bells;           // records on their way, and of bells behind how many of them
+        uint8_t way, bells; // records on their way, and of bells behind how many of them
         uint8_t sleeper, came, taken, flags, marked, rung; // flags: stores of it on their way
     };
 
