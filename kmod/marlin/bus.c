@@ -20,6 +20,17 @@ u32 bus_epoch(struct marlin_bus *bus)
 	return ntb_link_is_up(bus->ntb, NULL, NULL) & BIT_ULL(bus->peer) ? losses : ~losses;
 }
 
+bool bus_is_late(const struct marlin_bus *bus)
+{
+	return !bus->host;
+}
+
+void bus_lost(struct marlin_bus *bus, u32 epoch)
+{
+	if (bus_epoch(bus) == epoch)
+		atomic_inc(&bus->losses);
+}
+
 void bus_read(struct marlin_bus *bus, void *to, const void *from, size_t bytes)
 {
 	while (bytes) {

@@ -26,7 +26,7 @@ struct marlin_bus {
 	int peer; /* of the NTB API */
 	const struct ntb_host_ops *host; /* NULL: the driver has none */
 	const struct ntb_host_ops *faults; /* the same, if faults are on; else NULL */
-	atomic_t losses; /* how often the link was seen down, of a driver without host ops */
+	atomic_t losses; /* how often the link was found down, of a driver without host ops */
 	atomic64_t loads; /* of up to 8 bytes */
 	u32 lost_word; /* where cores write a word that is lost */
 };
@@ -35,6 +35,10 @@ extern const struct claim_bus marlin_claim_bus; /* its context is a struct marli
 
 /* Another value than before if the link was down in between. */
 u32 bus_epoch(struct marlin_bus *bus);
+/* The driver tells of an outage by an event, and the link can be up again before that. */
+bool bus_is_late(const struct marlin_bus *bus);
+/* A store was lost since the epoch was that, which is late: it is another from now on. */
+void bus_lost(struct marlin_bus *bus, u32 epoch);
 /* memcpy() from the peer's memory, and into it. */
 void bus_read(struct marlin_bus *bus, void *to, const void *from, size_t bytes);
 void bus_write(struct marlin_bus *bus, void *to, const void *from, size_t bytes);

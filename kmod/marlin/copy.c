@@ -119,10 +119,13 @@ static int copy_claim_begin(struct marlin_cmmc *cmmc, u32 index, u64 word, struc
 		.bytes = sizeof(u64),
 		.epoch = READ_ONCE(cmmc->peer->epoch),
 		.mirrored = true,
+		.late = bus_is_late(&cmmc->peer->bus),
 	};
 	verdict = claim_begin(claim, &marlin_claim_bus, &cmmc->peer->bus);
 	if (verdict == CLAIM_OK)
 		return 0;
+	if (verdict == CLAIM_LOST)
+		marlin_link_lost(cmmc->peer);
 	/* The owner may have seen the word, and wait. */
 	marlin_ring(cmmc->peer);
 	clear_bit_unlock(*which, &cmmc->copies_used);

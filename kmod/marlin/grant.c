@@ -10,7 +10,8 @@
  * can't say so: its copy words stay. After the link was down for CMMC_DEAD they are cleared here.
  * A bridge without a link carries no stores.
  *
- * The table is in the peer's memory. A revocation has one load across, and a copy has none.
+ * The table is in the peer's memory. A grant is loaded back, and of a revoked one the word: so what
+ * the link lost is noticed, whenever its driver tells. A copy by a known grant has no load.
  */
 #include <linux/mm.h>
 #include <linux/random.h>
@@ -212,6 +213,22 @@ static bool grant_has_share(const struct marlin_cmmc *cmmc, const struct cmmc_gr
 	return count < cmmc->core.free_count;
 }
 
+/* An entry that the peer has, or an error. */
+static int grant_add(struct marlin_cmmc *cmmc, const struct grants_range *range)
+{
+	int index = grants_add(&cmmc->core, range);
+
+	/* The handle can come to the peer by another way than the entry. */
+	if (index < 0)
+		return -ENOSPC;
+	if (grants_has_arrived(&cmmc->core, index, range))
+		return index;
+	grants_revoke(&cmmc->core, index);
+	grants_end(&cmmc->core, index);
+	marlin_link_lost(cmmc->peer);
+	return -ENOLINK;
+}
+
 /* Makes the pages known to the peer. Caller holds the device. */
 int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 {
@@ -229,9 +246,7 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 	memcpy(range.key, grant->key, sizeof(range.key));
 	spin_lock(&cmmc->lock);
 	if (cmmc->open) {
-		index = grant_has_share(cmmc, grant) ? grants_add(&cmmc->core, &range) : -1;
-		if (index < 0)
-			index = -ENOSPC;
+		index = grant_has_share(cmmc, grant) ? grant_add(cmmc, &range) : -ENOSPC;
 	}
 	if (index >= 0) {
 		grant->cmmc = cmmc;
@@ -240,8 +255,6 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 		grant->signals = le32_to_cpu(READ_ONCE(cmmc_own_window(cmmc)->signal[index]));
 		grant->live = true;
 		list_add_tail(&grant->link, &cmmc->grants);
-		/* The handle can come to the peer by another way than the entry. */
-		grants_pull(&cmmc->core);
 	}
 	spin_unlock(&cmmc->lock);
 	return min(index, 0);
@@ -278,7 +291,9 @@ static void grant_revoke_locked(struct cmmc_grant *grant)
 	if (!grant->live)
 		return;
 	grants_withdraw(core, grant->index);
-	grants_pull(core);
+	grants_pull(core, grant->index);
+	if (core->lost)
+		marlin_link_lost(grant->cmmc->peer);
 	grant_revoked_locked(grant);
 }
 
@@ -462,8 +477,9 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 	list_for_each_entry(grant, &cmmc->grants, link)
 		if (grant->live)
 			grants_withdraw(&cmmc->core, grant->index);
-	if (cmmc->core.table)
-		grants_pull(&cmmc->core);
+	list_for_each_entry(grant, &cmmc->grants, link)
+		if (grant->live)
+			grants_pull(&cmmc->core, grant->index);
 	list_for_each_entry(grant, &cmmc->grants, link)
 		if (grant->live)
 			grant_revoked_locked(grant);

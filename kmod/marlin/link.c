@@ -385,6 +385,15 @@ void marlin_link_fault(struct marlin_peer *peer, const char *rule)
 	marlin_peer_changed(peer);
 }
 
+/* A store of the session was found lost. The event of such a driver may come later. */
+void marlin_link_lost(struct marlin_peer *peer)
+{
+	if (!bus_is_late(&peer->bus))
+		return;
+	bus_lost(&peer->bus, READ_ONCE(peer->epoch));
+	marlin_peer_changed(peer);
+}
+
 static void link_look(struct marlin_peer *peer, bool up)
 {
 	const char *fault = READ_ONCE(peer->fault);

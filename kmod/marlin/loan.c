@@ -201,6 +201,7 @@ static struct claim loan_claim(const struct marlin_loan_copy *copy)
 		.permitted = copy->epoch,
 		.bytes = sizeof(u32),
 		.epoch = READ_ONCE(copy->peer->epoch),
+		.late = bus_is_late(&copy->peer->bus),
 	};
 }
 

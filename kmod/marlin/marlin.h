@@ -308,6 +308,7 @@ void marlin_link_flush(struct marlin_dev *md);
 void marlin_link_cancel(struct marlin_dev *md);
 int marlin_link_wait_quiet(struct marlin_dev *md);
 void marlin_link_fault(struct marlin_peer *peer, const char *rule);
+void marlin_link_lost(struct marlin_peer *peer);
 void marlin_link_publish(struct marlin_dev *md);
 void marlin_link_free(struct marlin_dev *md);
 int marlin_link_window_number(struct marlin_peer *peer);

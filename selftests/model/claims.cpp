@@ -11,6 +11,9 @@
 // end, and its completion those of the other end. The link goes down and up at any time: stores on
 // their way are lost then, and loads give nothing. Later the session restarts, when the initiator
 // has ended its copies.
+//
+// Where the epoch is exact, both ends know of an outage at once. Where it comes late, each is told
+// at some time of its own. Then the model only looks at pages: a copy might be told to be whole.
 #include "explore.hpp"
 
 #include <cstdlib>
@@ -19,7 +22,7 @@ namespace {
 
 constexpr int threads = 2, pages = 2, queue_max = 6;
 
-enum Geometry { GRANTS, LOANS };
+enum Geometry { GRANTS, LATE_GRANTS, LOANS };
 
 enum Mutation {
     NONE,
@@ -37,14 +40,18 @@ enum Mutation {
     NO_RESTART,        // after an outage
     TWO_AT_ONCE,       // copies of one loan
     SAME_EPOCH,        // for the next use of a loan
+    PULL_IS_IGNORED,   // the value of the owner's load, where the epoch comes late
+    WORD_IS_TRUSTED,   // a copy does not load its word back there
 };
 
-enum CopyStep : uint8_t { IDLE, CHECK, STORE, JUDGE, TELL, END, AWAIT };
+enum CopyStep : uint8_t { IDLE, VERIFY, CHECK, STORE, JUDGE, TELL, END, AWAIT };
 enum OwnerStep : uint8_t { WITHDRAW, LOAD, COMPLETE, NOTE, LOOK, SLEEP, USE, PERMIT, OWNER_DONE };
 enum Place : uint8_t { NOTHING, WORD, DATA, SIGNAL, BELL, PERMIT_WORD };
 
-const char* const copy_steps[] = {
-    "begins", "looks at the permit", "stores", "judges the copy", "signals", "ends", "looks again"};
+const char* const copy_steps[] = {"begins", "loads its word",  "looks at the permit",
+                                  "stores", "judges the copy", "signals",
+                                  "ends",   "looks again"};
+const uint8_t withdrawn = 0x40; // in a permit of a grant
 const char* const owner_steps[] = {"withdraws its permit",
                                    "loads",
                                    "has the completion",
@@ -64,14 +71,17 @@ struct Claims {
     };
     struct Copy {
         uint8_t step, page, sequence, permitted;
-        uint8_t arrived; // sequence number of the last data that came
+        uint8_t arrived;        // sequence number of the last data that came
+        uint8_t loaded, marked; // where the epoch comes late: its word; stores to come before
     };
     struct State {
         uint8_t up, outages_left, epoch, seen; // seen: as the session began with it
+        uint8_t told_owner, told_initiator;    // the epoch, as each end knows it
+        uint8_t posted_lost;                   // bytes of a copy that ended well
         uint8_t permit;                        // where it is
         uint8_t word[threads];
         Queue to_owner, to_initiator;
-        uint8_t owner, page, marked, blind, rung, used; // used: pages, a bit each
+        uint8_t owner, page, marked, pulled, blind, rung, used; // used: pages, a bit each
         uint8_t noted[threads];
         uint8_t left[pages]; // requests for each page
         Copy copy[threads];
@@ -84,9 +94,10 @@ struct Claims {
     uint8_t epoch_of(int page) const {
         return static_cast<uint8_t>(mutation == SAME_EPOCH ? 1 : page + 1);
     }
-    int word_of(int thread) const { return geometry == GRANTS ? thread : 0; }
+    bool grants() const { return geometry != LOANS; }
+    int word_of(int thread) const { return grants() ? thread : 0; }
     uint8_t value_of(const Copy& copy) const {
-        return geometry == GRANTS ? copy.sequence : epoch_of(copy.page);
+        return grants() ? copy.sequence : epoch_of(copy.page);
     }
 
     State initial() const {
@@ -132,7 +143,8 @@ struct Claims {
                 return "a copy's data comes into a page that is the owner's alone";
             break;
         case SIGNAL:
-            if (copy.arrived != store.value && (s.epoch == s.seen || mutation == SIGNAL_IS_TRUSTED))
+            if (copy.arrived != store.value && geometry == GRANTS &&
+                (s.told_owner == s.seen || mutation == SIGNAL_IS_TRUSTED))
                 return "a signal is seen of data that was lost";
             break;
         default:
@@ -144,8 +156,14 @@ struct Claims {
 
     // ---- the initiator ----
 
+    static void arrive_at_initiator(State& s) {
+        s.permit = take(s.to_initiator).value;
+        for (Copy& copy : s.copy)
+            copy.marked -= copy.marked != 0;
+    }
+
     bool is_permitted(const State& s, const Copy& copy) const {
-        return s.permit == epoch_of(copy.page) && s.epoch == s.seen && (s.up || geometry == GRANTS);
+        return s.permit == epoch_of(copy.page) && s.told_initiator == s.seen && (s.up || grants());
     }
 
     const char* load_at_owner(State& s) const {
@@ -155,7 +173,20 @@ struct Claims {
         return violation;
     }
 
-    // Bytes of grants need not have come yet.
+    // Where the epoch comes late. The completion brings the owner's stores before.
+    const char* verify(State& s, int thread) const {
+        Copy& copy = s.copy[thread];
+        const char* violation = load_at_owner(s);
+        copy.loaded = s.up && s.word[word_of(thread)] == value_of(copy);
+        copy.marked = s.to_initiator.count;
+        copy.step = CHECK;
+        return violation;
+    }
+
+    // The second thread waits until its bytes have come, and so those that were posted before.
+    bool waits_for_bytes(int thread) const { return geometry == LOANS || thread == 1; }
+
+    // Other bytes of grants need not have come yet.
     static bool is_on_its_way(const State& s, int thread) {
         for (const Store& store : s.to_owner.store)
             if (store.place == DATA && store.thread == thread)
@@ -164,10 +195,16 @@ struct Claims {
     }
 
     const char* judge(State& s, int thread) const {
-        const char* violation = geometry == LOANS ? load_at_owner(s) : nullptr;
+        const char* violation = waits_for_bytes(thread) ? load_at_owner(s) : nullptr;
         const Copy& copy = s.copy[thread];
-        bool whole = s.epoch == s.seen || mutation == NO_EPOCH;
-        s.copy[thread].step = geometry == GRANTS && whole ? TELL : END;
+        bool whole = s.told_initiator == s.seen || mutation == NO_EPOCH;
+        if (waits_for_bytes(thread))
+            whole = whole && s.up && s.word[word_of(thread)] == value_of(copy);
+        s.copy[thread].step = grants() && whole ? TELL : END;
+        if (geometry == LATE_GRANTS)
+            return violation;
+        if (whole && waits_for_bytes(thread) && s.posted_lost)
+            return "a copy that is told to be whole hides posted bytes that were lost";
         if (whole && copy.arrived != copy.sequence && !is_on_its_way(s, thread))
             return "a copy whose data was lost is told to be whole";
         return violation;
@@ -177,13 +214,16 @@ struct Claims {
         Copy& copy = s.copy[thread];
         const char* violation = nullptr;
         switch (copy.step) {
+        case VERIFY:
+            violation = verify(s, thread);
+            break;
         case CHECK:
             if (mutation == COPY_LOOKS_FIRST) {
                 post(s, s.to_owner, WORD, thread, value_of(copy));
             } else {
                 if (geometry == LOANS)
                     violation = load_at_owner(s);
-                copy.permitted = is_permitted(s, copy);
+                copy.permitted = is_permitted(s, copy) && copy.loaded;
             }
             copy.step = copy.permitted ? STORE : END;
             if (copy.permitted && mutation == ENDS_EARLY)
@@ -202,7 +242,7 @@ struct Claims {
             break;
         case END:
             post(s, s.to_owner, WORD, thread, 0);
-            copy.step = geometry == GRANTS ? AWAIT : IDLE;
+            copy.step = grants() ? AWAIT : IDLE;
             break;
         default:
             if (s.permit != epoch_of(copy.page) && mutation != NO_SECOND_LOOK)
@@ -211,14 +251,21 @@ struct Claims {
             break;
         }
         if (copy.step == IDLE)
-            copy = {IDLE, 0, copy.sequence, 0, copy.arrived};
+            copy = {IDLE, 0, copy.sequence, 0, copy.arrived, 0, 0};
         return violation;
     }
 
     void begin(State& s, int thread, int page) const {
         Copy& copy = s.copy[thread];
         s.left[page]--;
-        copy = {CHECK, uint8_t(page), uint8_t(copy.sequence + 1), 0, copy.arrived};
+        bool verifies = geometry == LATE_GRANTS && mutation != WORD_IS_TRUSTED;
+        copy = {uint8_t(verifies ? VERIFY : CHECK),
+                uint8_t(page),
+                uint8_t(copy.sequence + 1),
+                0,
+                copy.arrived,
+                !verifies,
+                0};
         if (mutation == COPY_LOOKS_FIRST)
             copy.permitted = is_permitted(s, copy);
         else
@@ -246,7 +293,8 @@ struct Claims {
     void note(State& s) const {
         for (int i = 0; i < threads; i++)
             s.noted[i] = s.word[i];
-        s.blind = geometry == GRANTS && s.epoch != s.seen && mutation != WORDS_ARE_TRUSTED;
+        bool lost = s.told_owner != s.seen || (!s.pulled && mutation != PULL_IS_IGNORED);
+        s.blind = grants() && lost && mutation != WORDS_ARE_TRUSTED;
     }
 
     void look(State& s) const {
@@ -261,7 +309,7 @@ struct Claims {
         if (geometry == LOANS)
             s.permit = 0;
         else
-            post(s, s.to_initiator, PERMIT_WORD, 0, 0);
+            post(s, s.to_initiator, PERMIT_WORD, 0, epoch_of(s.page) | withdrawn);
     }
 
     void owner(State& s) const {
@@ -278,10 +326,12 @@ struct Claims {
             }
             withdraw(s);
             s.owner = geometry == LOANS || mutation == NO_LOAD ? NOTE : LOAD;
+            s.pulled = s.owner == NOTE;
             break;
         case LOAD:
             while (s.to_initiator.count && mutation != NO_PUSH)
-                s.permit = take(s.to_initiator).value;
+                arrive_at_initiator(s);
+            s.pulled = mutation == NO_PUSH || (s.up && s.permit == (epoch_of(s.page) | withdrawn));
             s.marked = mutation == RELAXED ? 0 : s.to_owner.count;
             s.owner = COMPLETE;
             break;
@@ -323,7 +373,7 @@ struct Claims {
             return false;
         if (s.owner != SLEEP)
             return true;
-        return geometry == GRANTS ? s.rung : is_quiet(s, 0);
+        return grants() ? s.rung : is_quiet(s, 0);
     }
 
     // ---- sessions ----
@@ -334,6 +384,8 @@ struct Claims {
             ended = ended && copy.step == IDLE;
         if (!ended && mutation != CLEANS_EARLY)
             return false;
+        if (s.told_owner != s.epoch || s.told_initiator != s.epoch)
+            return false;
         return s.epoch != s.seen && s.up && !s.to_owner.count && !s.to_initiator.count &&
                mutation != NO_RESTART;
     }
@@ -341,26 +393,40 @@ struct Claims {
     // Grants end with the session. Loans stay lent, in its next one.
     void restart(State& s) const {
         s.seen = s.epoch;
-        s.blind = s.rung = s.marked = 0;
+        s.blind = s.rung = s.marked = s.posted_lost = 0;
         for (int i = 0; i < threads; i++)
             s.word[i] = s.noted[i] = 0;
-        if (geometry == GRANTS)
+        if (grants())
             s.permit = 0;
-        if (s.owner < USE && (geometry == GRANTS || s.owner != WITHDRAW))
+        if (s.owner < USE && (grants() || s.owner != WITHDRAW))
             s.owner = LOOK;
+    }
+
+    void go_down(State& s) const {
+        s.up = 0;
+        s.outages_left--;
+        s.epoch++;
+        if (geometry != LATE_GRANTS)
+            s.told_owner = s.told_initiator = s.epoch;
+        for (int i = 0; i < threads; i++)
+            s.posted_lost |= is_on_its_way(s, i) && s.copy[i].step != JUDGE;
+        s.to_owner = s.to_initiator = {};
+        // A completion that stores were before is lost with them.
+        s.pulled = s.pulled && !s.marked;
+        s.marked = 0;
+        for (Copy& copy : s.copy) {
+            copy.loaded = copy.loaded && !copy.marked;
+            copy.marked = 0;
+        }
     }
 
     template <class Emit>
     void successors(const State& s, Emit&& emit) const {
         if (s.up ? s.outages_left : 1) {
             State next = s;
-            next.up = !s.up;
-            if (s.up) {
-                next.outages_left--;
-                next.epoch++;
-                next.to_owner = next.to_initiator = {};
-                next.marked = 0;
-            }
+            next.up = 1;
+            if (s.up)
+                go_down(next);
             emit(next, nullptr, [&] { return std::string(s.up ? "link: down" : "link: up"); });
         }
         if (s.to_owner.count) {
@@ -370,8 +436,18 @@ struct Claims {
         }
         if (s.to_initiator.count) {
             State next = s;
-            next.permit = take(next.to_initiator).value;
+            arrive_at_initiator(next);
             emit(next, nullptr, [] { return std::string("a store comes to the initiator"); });
+        }
+        if (s.told_owner != s.epoch) {
+            State next = s;
+            next.told_owner = s.epoch;
+            emit(next, nullptr, [] { return std::string("the owner is told of the outage"); });
+        }
+        if (s.told_initiator != s.epoch) {
+            State next = s;
+            next.told_initiator = s.epoch;
+            emit(next, nullptr, [] { return std::string("the initiator is told of the outage"); });
         }
         if (may_restart(s)) {
             State next = s;
@@ -389,6 +465,8 @@ struct Claims {
             auto label = [&](const std::string& what) {
                 return "copy " + std::to_string(i) + " " + what;
             };
+            if (s.copy[i].marked)
+                continue;
             if (s.copy[i].step != IDLE) {
                 State next = s;
                 const char* violation = copier(next, i);
@@ -429,6 +507,9 @@ int main(int argc, char** argv) {
     run("wrong: the owner trusts a signal after an outage", GRANTS, SIGNAL_IS_TRUSTED);
     run("wrong: the owner cleans before the copies have ended", GRANTS, CLEANS_EARLY);
     run("wrong: no restart after an outage", GRANTS, NO_RESTART);
+    run("grants beside copies, where the epoch comes late", LATE_GRANTS, NONE);
+    run("wrong: the value of the owner's load is ignored", LATE_GRANTS, PULL_IS_IGNORED);
+    run("wrong: a copy does not load its word back", LATE_GRANTS, WORD_IS_TRUSTED);
     run("loans beside copies, over a link that flaps", LOANS, NONE);
     run("wrong: a copy looks at the loan before its word has left", LOANS, COPY_LOOKS_FIRST);
     run("wrong: the client looks before it takes the loan back", LOANS, OWNER_LOOKS_FIRST);

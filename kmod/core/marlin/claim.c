@@ -3,6 +3,9 @@
 
 static u64 claim_permit(const struct claim *claim, const struct claim_bus *bus, void *context)
 {
+	/* The link might have lost the word, be it up again, and the epoch as it was. */
+	if (claim->late && bus->load(context, claim->word, claim->bytes) != claim->value)
+		return claim_nothing(claim->bytes);
 	if (!claim->mirrored)
 		return bus->load(context, claim->permit, claim->bytes);
 	/* The claim word has left before: the owner's load, behind its store, pushes it. */

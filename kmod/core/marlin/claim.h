@@ -16,6 +16,7 @@
  *     other end looks in own memory, behind a full barrier.
  *   - A claim word counts only if the link was not down since the session began. A store that was
  *     on its way then is lost, and the next ones of the same copy can arrive.
+ *   - Where the epoch can come late, a claim counts once its word has been loaded back.
  *   - A copy is whole only if the link carried all of it. A link that is down loses stores and
  *     gives all ones for loads, and it can be up again by the end of the copy. So the link has an
  *     epoch, which is another one after each time that it was down.
@@ -52,6 +53,7 @@ struct claim {
 	u32 bytes; /* of either word: 4 or 8 */
 	u32 epoch; /* of the link, as the session began with it */
 	bool mirrored; /* the permit is in own memory, and the owner writes it across the bus */
+	bool late; /* the epoch can become another only after the link is up again */
 };
 
 enum claim_verdict {
@@ -78,10 +80,15 @@ void claim_end(const struct claim *claim, const struct claim_bus *bus, void *con
  */
 bool claim_is_awaited(const struct claim *claim);
 
-/* Might a value have come from a link that is down? */
+/* A link that is down gives this for a load. */
+static inline u64 claim_nothing(u32 bytes)
+{
+	return ~0ULL >> (64 - 8 * bytes);
+}
+
 static inline bool claim_is_nothing(u64 value, u32 bytes)
 {
-	return value == ~0ULL >> (64 - 8 * bytes);
+	return value == claim_nothing(bytes);
 }
 
 /* ---- owner ---- */

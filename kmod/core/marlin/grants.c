@@ -66,6 +66,29 @@ int grants_add(struct grants *grants, const struct grants_range *range)
 	return (int)index;
 }
 
+bool grants_has_arrived(struct grants *grants, u32 index, const struct grants_range *range)
+{
+	const struct marlin_grant *entry = &grants->table[index];
+	const struct {
+		const void *word;
+		u64 value;
+		u32 bytes;
+	} stored[] = {
+		{ &entry->key[0], range->key[0], sizeof(u64) },
+		{ &entry->key[1], range->key[1], sizeof(u64) },
+		{ &entry->directory, range->directory, sizeof(u64) },
+		{ &entry->bytes, range->bytes, sizeof(u64) },
+		{ &entry->offset, range->offset, sizeof(u32) },
+		{ &entry->rights, range->rights, sizeof(u32) },
+	};
+
+	grants_pull(grants, index);
+	for (u32 i = 0; i < sizeof(stored) / sizeof(stored[0]) && !grants->lost; i++)
+		grants->lost = grants->bus->load(grants->context, stored[i].word,
+						 stored[i].bytes) != stored[i].value;
+	return !grants->lost;
+}
+
 static bool grants_names(u64 copy, u32 index)
 {
 	return (copy & ((1u << MARLIN_COPY_SEQUENCE_SHIFT) - 1)) == index + 1;
@@ -77,9 +100,15 @@ void grants_withdraw(struct grants *grants, u32 index)
 	grants_write(grants, index);
 }
 
-void grants_pull(struct grants *grants)
+void grants_pull(struct grants *grants, u32 index)
 {
-	grants->bus->load(grants->context, &grants->table[0].word, sizeof(u64));
+	const struct grants_slot *slot = &grants->slots[index];
+
+	/* Once is enough: without a link each load can take a bus's time limit. */
+	if (!grants->lost)
+		grants->lost = grants->bus->load(grants->context, &grants->table[index].word,
+						 sizeof(u64)) !=
+			       grants_word(slot->epoch, slot->state);
 }
 
 void grants_note(struct grants *grants, u32 index)
@@ -96,12 +125,13 @@ void grants_note(struct grants *grants, u32 index)
 		slot->seen[i] = (u16)(copy >> MARLIN_COPY_SEQUENCE_SHIFT);
 	}
 	/* A word that was on its way when the link went is lost, and its copy can go on. */
-	slot->blind = grants->bus->epoch(grants->context) != grants->link_epoch;
+	slot->blind = grants->lost || grants->bus->epoch(grants->context) != grants->link_epoch;
 }
 
 void grants_begin(struct grants *grants, u32 link_epoch)
 {
 	grants->link_epoch = link_epoch;
+	grants->lost = false;
 }
 
 void grants_ended(struct grants *grants)

@@ -42,6 +42,7 @@ struct grants {
 	const struct claim_bus *bus; /* to the peer's memory */
 	void *context;
 	u32 link_epoch; /* of the bus, as the session began with it */
+	bool lost; /* a store of this session didn't arrive, whatever the bus's epoch says */
 	u64 epoch;
 	u32 free_first, free_count;
 	u16 free[MARLIN_GRANTS]; /* a queue */
@@ -78,24 +79,27 @@ void grants_begin(struct grants *grants, u32 link_epoch);
 /* The peer has ended the session, and so its copies; or it is dead. Its words are 0. */
 void grants_ended(struct grants *grants);
 
-/*
- * The entry's index, or -1: all are in use. Its epoch is that of the slot. The peer sees it
- * after the next load of its memory, at the latest.
- */
+/* The entry's index, or -1: all are in use. Its epoch is that of the slot. */
 int grants_add(struct grants *grants, const struct grants_range *range);
 
 /*
- * Revocation, in these steps. After grants_pull() copies that begin are refused; one will do for
- * many entries. The entry is live.
+ * Loads the entry that grants_add() wrote: the peer has all of it. False: the link lost a part. The
+ * handle is to be given to nobody then, so the entry is revoked and ended.
+ */
+bool grants_has_arrived(struct grants *grants, u32 index, const struct grants_range *range);
+
+/*
+ * Revocation, in these steps. After grants_pull() copies that begin are refused, or the withdrawal
+ * was lost, which it notices. The entry is live.
  */
 void grants_withdraw(struct grants *grants, u32 index);
-void grants_pull(struct grants *grants);
+void grants_pull(struct grants *grants, u32 index);
 void grants_note(struct grants *grants, u32 index);
 
 static inline void grants_revoke(struct grants *grants, u32 index)
 {
 	grants_withdraw(grants, index);
-	grants_pull(grants);
+	grants_pull(grants, index);
 	grants_note(grants, index);
 }
 

@@ -134,6 +134,20 @@ TEST_P(Claims, LinkThatIsDownInTheCopyLeavesNoSentCopy) {
     EXPECT_FALSE(sent());
 }
 
+// The driver's event comes later, so the epoch is as it was.
+TEST_P(Claims, CopyWhoseWordWasLostIsRefusedWhereTheEpochIsLate) {
+    for (bool mirrored : {false, true}) {
+        link = Link();
+        claim.mirrored = mirrored;
+        claim.late = true;
+        link.before = [&](int step) { link.up = step != 0; };
+        EXPECT_EQ(begin(), CLAIM_LOST);
+        link = Link();
+        EXPECT_EQ(begin(), CLAIM_OK);
+        EXPECT_EQ(link.loads, mirrored ? 1 : 2);
+    }
+}
+
 TEST_P(Claims, DeadLinkIsToldFromAWithdrawnPermit) {
     link.down();
     EXPECT_EQ(begin(), CLAIM_LOST);

@@ -32,8 +32,10 @@ struct Owner {
             owner->pushed();
         return base_word_load(at, bytes);
     }
-    static void store(void*, void* at, std::uint64_t value, std::uint32_t bytes) {
-        base_word_store(at, value, bytes);
+    static void store(void* context, void* at, std::uint64_t value, std::uint32_t bytes) {
+        auto* owner = static_cast<Owner*>(context);
+        if (owner->stores++ != owner->lost_store)
+            base_word_store(at, value, bytes);
     }
     static std::uint32_t epoch_now(void* context) { return static_cast<Owner*>(context)->epoch; }
     std::uint32_t add(std::uint64_t bytes = 4096,
@@ -69,7 +71,7 @@ struct Owner {
     struct grants grants {};
     std::uint64_t keys = 0;
     std::uint32_t epoch = 5; // of the link
-    int loads = 0;
+    int loads = 0, stores = 0, lost_store = -1;
     std::function<void()> pushed; // by a load: stores of the peer that were on their way
     static constexpr claim_bus bus = {load, store, epoch_now};
 };
@@ -179,6 +181,38 @@ TEST(Grants, RevocationAfterAnOutageWaitsForTheEndOfTheSession) {
     EXPECT_FALSE(grants_is_quiet(&owner.grants, index));
     grants_ended(&owner.grants);
     EXPECT_TRUE(grants_is_quiet(&owner.grants, index));
+}
+
+// The link's epoch is as it was, for the driver's event comes later.
+TEST(Grants, LostWithdrawalIsNoticedWithoutAnEvent) {
+    Owner owner;
+    std::uint32_t index = owner.add(), other = owner.add();
+    owner.lost_store = owner.stores;
+    grants_revoke(&owner.grants, index);
+    EXPECT_FALSE(grants_is_quiet(&owner.grants, index));
+    // Nor are words of other copies certain any more, and no further load is made.
+    grants_revoke(&owner.grants, other);
+    EXPECT_FALSE(grants_is_quiet(&owner.grants, other));
+    EXPECT_EQ(owner.loads, 1);
+    grants_ended(&owner.grants);
+    EXPECT_TRUE(grants_is_quiet(&owner.grants, index));
+    EXPECT_TRUE(grants_is_quiet(&owner.grants, other));
+    grants_begin(&owner.grants, owner.epoch);
+    owner.revoke_and_end(owner.add());
+}
+
+TEST(Grants, EntryOfWhichAnyStoreWasLostHasNotArrived) {
+    grants_range range{0x5000, 4096, 8, MARLIN_GRANT_READ, {1, 2}};
+    for (int lost = -1; lost < 7; lost++) {
+        Owner owner;
+        owner.lost_store = lost;
+        int index = grants_add(&owner.grants, &range);
+        ASSERT_EQ(index, 0);
+        EXPECT_EQ(owner.stores, 7);
+        EXPECT_EQ(grants_has_arrived(&owner.grants, 0, &range), lost < 0) << lost;
+        grants_revoke(&owner.grants, 0);
+        EXPECT_EQ(grants_is_quiet(&owner.grants, 0), lost < 0) << lost;
+    }
 }
 
 TEST(Grants, LinkThatGoesLaterChangesNoRevocation) {
