@@ -35,9 +35,9 @@ typedef struct {
 #define CMMC_SIGNAL 1u
 /*
  * For cmmc_write(): it MAY return 0 when the bytes have been sent. If the link goes down at that
- * moment they might be lost, and the grant has ended. A later cmmc_write() without flags by the same
- * handle tells: if it returns 0, all of them have arrived. CMMC_SIGNAL alone implies it, for a
- * signal is only seen if all have arrived.
+ * moment they might be lost, and the grant has ended. If a later cmmc_write() without this flag by
+ * the same handle returns 0, all of them have arrived. With CMMC_SIGNAL the receiver is told only if
+ * they have. A kernel that lacks the flag copies without; by io_uring it refuses the copy (-EINVAL).
  */
 #define CMMC_POSTED 2u
 

@@ -101,22 +101,21 @@ struct cmmc_translate {
 #define CMMC_COPY_BUFFER 1u
 /*
  * WRITE: when all is written, the grant's eventfd becomes readable. Signals that come close
- * together MAY be counted as one. If bytes is 0, the call only signals. The call returns as with
- * CMMC_COPY_POSTED.
+ * together MAY be counted as one. If bytes is 0, the call only signals.
  */
 #define CMMC_COPY_SIGNAL 2u
 
 /*
  * WRITE: the call MAY return 0 when the bytes have been sent. They arrive before all that this
  * machine sends to the peer later, unless the link goes down at that moment: then the grant has
- * ended. A later WRITE by the same handle without this flag, nor SIGNAL, tells: if it returns 0, all
- * bytes sent before have arrived. Over a bus that saves the wait for a read.
+ * ended. If a later WRITE by the same handle without POSTED returns 0, all bytes sent before have
+ * arrived. Over a bus that saves the wait for a read. Kernels before Marlin's version 7 refuse it.
  */
 #define CMMC_COPY_POSTED 4u
 
 /*
- * The bytes arrive in no particular order. When the call returns 0, they all have, but for POSTED
- * and SIGNAL. A signal is seen after them, and only if they all have arrived.
+ * The bytes arrive in no particular order. When the call returns 0 without POSTED, they all have. A
+ * signal is seen after them, and only if they all have arrived.
  */
 struct cmmc_copy {
 	__u32 size;

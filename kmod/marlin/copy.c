@@ -628,7 +628,7 @@ static int copy_batch_begin(struct copy_state *state, struct copy_flight *flight
 	if (cut < bytes)
 		state->pages_max = COPY_PAGES / 2;
 	flight->signal = in->flags & CMMC_COPY_SIGNAL && in->done + cut == in->bytes;
-	flight->posted = in->flags & (CMMC_COPY_POSTED | CMMC_COPY_SIGNAL);
+	flight->posted = in->flags & CMMC_COPY_POSTED;
 	/* The signal tells that all bytes are there. */
 	while (flight->signal && state->begun != state->ended)
 		copy_flight_end(state);

@@ -67,6 +67,11 @@ int write(int cmmc, const cmmc_handle_t* to, cmmc_copy in, unsigned flags) {
     if (flags & ~WRITE_FLAGS)
         return -EINVAL;
     in.flags |= copy_flags(flags);
+    int error = copy(cmmc, CMMC_IOC_WRITE, to, in);
+    if (error != -EINVAL || !(in.flags & CMMC_COPY_POSTED))
+        return error;
+    // An older kernel doesn't know that flag, which permits more than it asks for.
+    in.flags &= ~CMMC_COPY_POSTED;
     return copy(cmmc, CMMC_IOC_WRITE, to, in);
 }
 

@@ -135,7 +135,7 @@ TEST_P(Claims, LinkThatIsDownInTheCopyLeavesNoSentCopy) {
 }
 
 // The driver's event comes later, so the epoch is as it was.
-TEST_P(Claims, CopyWhoseWordWasLostIsRefusedWhereTheEpochIsLate) {
+TEST_P(Claims, CopyWithoutItsWordIsRefusedWhereTheEpochIsLate) {
     for (bool mirrored : {false, true}) {
         link = Link();
         claim.mirrored = mirrored;
