@@ -553,6 +553,7 @@ static int cmmc_windows(struct marlin_cmmc *cmmc)
 		cmmc->hrdma.address = address;
 		cmmc->hrdma.ram = cmmc->ram;
 		cmmc->hrdma.bus = &peer->bus;
+		cmmc->hrdma.word = &marlin_peer_window(peer, 0)->tail;
 		cmmc->hrdma.bytes = bytes;
 		cmmc->hrdma.port = peer->port;
 		err = cmmc->ram ? 0 : -ENOMEM;

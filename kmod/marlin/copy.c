@@ -471,8 +471,10 @@ static bool copy_is_whole(const struct copy_flight *flight)
 {
 	struct marlin_bus *bus = &flight->cmmc->peer->bus;
 
-	if (flight->posted && !flight->request.channel)
+	if (flight->posted && !flight->request.channel) {
+		hrdma_posted(&flight->cmmc->hrdma);
 		return claim_is_sent(&flight->claim, &marlin_claim_bus, bus);
+	}
 	return claim_is_whole(&flight->claim, &marlin_claim_bus, bus);
 }
 

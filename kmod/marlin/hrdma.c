@@ -211,6 +211,24 @@ static int hrdma_check(const struct hrdma_window *window, struct hrdma_request *
 	return 0;
 }
 
+void hrdma_posted(struct hrdma_window *window)
+{
+	atomic_inc_return_release(&window->posted); /* pairs with hrdma_push() */
+}
+
+/* An engine's accesses don't wait for the CPU's stores. A load by the CPU returns behind them. */
+static void hrdma_push(struct hrdma_window *window)
+{
+	int posted = atomic_read_acquire(&window->posted); /* pairs with hrdma_posted() */
+
+	if (posted == READ_ONCE(window->pushed))
+		return;
+	mb(); /* as in marlin_flush() */
+	bus_load32(window->bus, window->word);
+	mb(); /* the engine begins behind it */
+	WRITE_ONCE(window->pushed, posted);
+}
+
 static void hrdma_begin(struct hrdma_request *request)
 {
 	request->channel = NULL;
@@ -229,6 +247,7 @@ static void hrdma_begin(struct hrdma_request *request)
 			hrdma_count(HRDMA_NO_CHANNEL, 1);
 	}
 	if (request->channel) {
+		hrdma_push(request->window);
 		hrdma_channel_submit(request->channel, request);
 		return;
 	}

@@ -44,6 +44,9 @@ struct hrdma_window {
 	struct marlin_bus *bus; /* the way there */
 	void *ram; /* where the CPU has it mapped */
 	u64 bytes;
+	const __le32 *word; /* of the peer's, for loads that push stores */
+	atomic_t posted; /* copies by the CPU whose bytes can be on their way */
+	int pushed; /* of those, so many have arrived */
 
 	spinlock_t lock; /* guards what follows */
 	bool live;
@@ -118,6 +121,8 @@ void hrdma_window_stop(struct hrdma_window *window);
 /* False: the window isn't live. Each true has its hrdma_leave(). */
 bool hrdma_enter(struct hrdma_window *window);
 void hrdma_leave(struct hrdma_window *window);
+/* The CPU's stores of a copy have left. What an engine moves later comes after them. */
+void hrdma_posted(struct hrdma_window *window);
 /* As marlin_hrdma_start(). The caller has entered the window, and leaves it after done(). */
 int hrdma_start(struct hrdma_window *window, struct hrdma_request *request);
 /* Copies a part, or the body of one. */

@@ -12,6 +12,7 @@ from remoralab import rmem, tap
 from remoralab.rmem import wait_until
 from test_cmmc import CMMCIO, COPY_S, MIB, Owner, copy
 from test_eop import counters, port_of
+from test_marlin_bus import POSTED, loads, sleeps
 
 ENGINE, PERF = "softdma", "marlin_perf"
 DRIVERS = "/sys/bus/platform/drivers/softdma"
@@ -60,6 +61,29 @@ class Counts:
 
     def __getitem__(self, name):
         return counters(self.machine)[f"hrdma_{name}"] - self.first[f"hrdma_{name}"]
+
+
+def loads_of_copies(left, right, owner, posted, count=8):
+    """Loads, but for those before sleep, of copies that an engine makes, each after posted ones of the CPU or without."""
+    before = loads(left, right) - sleeps(left, right)
+    for _ in range(count):
+        if posted:
+            assert left.run(f"{CMMCIO} writes {owner.handle} 4 3 {POSTED}", timeout=COPY_S).out.split()[1] == "ok"
+        assert copy(left, "write", owner.handle, 0, 65536)[0] == "ok"
+    return (loads(left, right) - sleeps(left, right) - before) / count
+
+
+def test_engine_starts_behind_posted_bytes(lab):
+    """Stores of the CPU can still be on their way, and an engine doesn't wait for them; a load does."""
+    with engine(lab) as (left, right, *_):
+        parameter(left, "hrdma_bytes_min", 4096, "marlin")
+        owner, counts = Owner(right, left, 65536), Counts(left)
+        assert copy(left, "write", owner.handle, 0, 65536)[0] == "ok"
+        without, behind = (loads_of_copies(left, right, owner, posted) for posted in (False, True))
+        tap.diag(f"{without} loads a copy, {behind} behind posted ones")
+        assert counts["engine_bytes"] == 17 * 65536
+        assert without + 0.7 < behind < without + 1.3
+        owner.end()
 
 
 def check_both_ways(left, right, count=2 * MIB + 5, skew=3):
