@@ -23,6 +23,7 @@ enum claim_verdict claim_begin(const struct claim *claim, const struct claim_bus
 	if (permit == claim->permitted && bus->epoch(context) == claim->epoch)
 		return CLAIM_OK;
 	bus->store(context, claim->word, 0, claim->bytes);
+	base_fence(); /* it has left before the caller gives the word to another copy */
 	if (claim_is_nothing(permit, claim->bytes) || bus->epoch(context) != claim->epoch)
 		return CLAIM_LOST;
 	return CLAIM_REFUSED;
@@ -44,6 +45,8 @@ bool claim_is_sent(const struct claim *claim, const struct claim_bus *bus, void 
 void claim_end(const struct claim *claim, const struct claim_bus *bus, void *context)
 {
 	bus->store(context, claim->word, 0, claim->bytes);
+	if (!claim->mirrored)
+		base_fence(); /* as in claim_begin(); of a mirrored permit, in claim_is_awaited() */
 }
 
 bool claim_is_awaited(const struct claim *claim)
