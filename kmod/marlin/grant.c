@@ -404,10 +404,35 @@ static void grant_look_signal(struct marlin_cmmc *cmmc, struct cmmc_grant *grant
 	if (!grant->live || !grant->signal || signals == grant->signals)
 		return;
 	rmb(); /* the epoch is no older than the signal: a link that went can have lost the data */
-	if (bus_epoch(&peer->bus) != READ_ONCE(peer->epoch))
+	if (cmmc->core.lost || bus_epoch(&peer->bus) != READ_ONCE(peer->epoch))
 		return;
 	grant->signals = signals;
 	compat_eventfd_signal(grant->signal);
+}
+
+/* A call of this machine waits for a word that the peer writes: a copy's end or a signal. */
+static bool grant_waits(const struct cmmc_grant *grant)
+{
+	return grant->live ? !!grant->signal : !!grant_copies(grant);
+}
+
+/*
+ * The doorbell may have come before the word. Who was woken by it sleeps again, so it loads, as each
+ * end that sleeps: the completion comes behind the word.
+ */
+static void grants_look_behind(struct marlin_cmmc *cmmc)
+{
+	struct cmmc_grant *grant;
+
+	lockdep_assert_held(&cmmc->lock);
+	if (!cmmc->open)
+		return;
+	list_for_each_entry(grant, &cmmc->grants, link) {
+		if (grant_waits(grant)) {
+			grants_pull(&cmmc->core, grant->index);
+			return;
+		}
+	}
 }
 
 /* The peer may have ended copies, or signalled. */
@@ -417,6 +442,7 @@ void cmmc_grants_look(struct marlin_cmmc *cmmc)
 	LIST_HEAD(ended);
 
 	spin_lock(&cmmc->lock);
+	grants_look_behind(cmmc);
 	list_for_each_entry_safe(grant, next, &cmmc->grants, link) {
 		grant_look_signal(cmmc, grant);
 		if (grant->orphan && grants_is_quiet(&cmmc->core, grant->index)) {

@@ -72,11 +72,11 @@ bool claim_is_whole(const struct claim *claim, const struct claim_bus *bus, void
  * stores, or the link's epoch becomes another.
  */
 bool claim_is_sent(const struct claim *claim, const struct claim_bus *bus, void *context);
-/* Ends it, when its last load or store has been done. The word is for other copies then. */
+/* Ends it, when its last load or store has been done. */
 void claim_end(const struct claim *claim, const struct claim_bus *bus, void *context);
 /*
- * After that, and before another copy has the word, of a mirrored permit: it was withdrawn, so the owner might wait for the end and needs
- * its doorbell.
+ * After that, and before another copy has the word, of a mirrored permit: it was withdrawn, so the
+ * owner might wait for the end and needs its doorbell.
  */
 bool claim_is_awaited(const struct claim *claim);
 
