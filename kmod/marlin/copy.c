@@ -465,7 +465,7 @@ static void copy_signal(struct marlin_cmmc *cmmc, u32 index)
 
 /*
  * The link carried it all. An engine's stores don't come before those of the CPU by themselves, and
- * a read's bytes are none if there is no link.
+ * without a link a read returns all ones.
  */
 static bool copy_is_whole(const struct copy_flight *flight)
 {

@@ -11,7 +11,7 @@
  * A bridge without a link carries no stores.
  *
  * The table is in the peer's memory. A grant is loaded back, and of a revoked one the word: so what
- * the link lost is noticed, whenever its driver tells. A copy by a known grant has no load.
+ * the link lost is noticed, whenever its driver tells.
  */
 #include <linux/mm.h>
 #include <linux/random.h>
@@ -430,6 +430,8 @@ static void grants_look_behind(struct marlin_cmmc *cmmc)
 	list_for_each_entry(grant, &cmmc->grants, link) {
 		if (grant_waits(grant)) {
 			grants_pull(&cmmc->core, grant->index);
+			if (cmmc->core.lost)
+				marlin_link_lost(cmmc->peer);
 			return;
 		}
 	}

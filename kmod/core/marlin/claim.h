@@ -93,7 +93,7 @@ static inline bool claim_is_nothing(u64 value, u32 bytes)
 
 /* ---- owner ---- */
 
-/* Writes a permit of own memory. Claims that begin later see it; the owner sees those that don't. */
+/* Writes a permit of own memory. A claim that missed the withdrawal is visible to the owner. */
 static inline void claim_withdraw(void *permit, u64 value, u32 bytes)
 {
 	base_word_store(permit, value, bytes);
