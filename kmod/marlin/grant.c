@@ -417,8 +417,8 @@ static bool grant_waits(const struct cmmc_grant *grant)
 }
 
 /*
- * The doorbell may have come before the word. Who was woken by it sleeps again, so it loads, as each
- * end that sleeps: the completion comes behind the word.
+ * The doorbell may have come before the word. The owner that it woke sleeps again, so it loads, as
+ * each end that sleeps: the completion comes behind the word.
  */
 static void grants_look_behind(struct marlin_cmmc *cmmc)
 {

@@ -121,7 +121,7 @@ void hrdma_window_stop(struct hrdma_window *window);
 /* False: the window isn't live. Each true has its hrdma_leave(). */
 bool hrdma_enter(struct hrdma_window *window);
 void hrdma_leave(struct hrdma_window *window);
-/* The CPU's stores of a copy have left. What an engine moves later comes after them. */
+/* The CPU's stores of a copy have left. Engines begin later requests after they have arrived. */
 void hrdma_posted(struct hrdma_window *window);
 /* As marlin_hrdma_start(). The caller has entered the window, and leaves it after done(). */
 int hrdma_start(struct hrdma_window *window, struct hrdma_request *request);

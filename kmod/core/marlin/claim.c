@@ -23,7 +23,7 @@ enum claim_verdict claim_begin(const struct claim *claim, const struct claim_bus
 	if (permit == claim->permitted && bus->epoch(context) == claim->epoch)
 		return CLAIM_OK;
 	bus->store(context, claim->word, 0, claim->bytes);
-	base_fence(); /* it has left before the caller gives the word to another copy */
+	base_fence(); /* the caller gives the word to another copy: this store leaves before */
 	if (claim_is_nothing(permit, claim->bytes) || bus->epoch(context) != claim->epoch)
 		return CLAIM_LOST;
 	return CLAIM_REFUSED;
