@@ -659,6 +659,13 @@ void marlin_cmmc_clean(struct marlin_peer *peer)
 		cmmc_grants_clean(peer->cmmc);
 }
 
+/* The peer's pair word may have changed. */
+void marlin_cmmc_look(struct marlin_peer *peer)
+{
+	if (peer->cmmc)
+		cmmc_grants_look_ended(peer->cmmc);
+}
+
 /* The link is down, and no copy of the peer is under way. */
 bool marlin_cmmc_is_quiet(struct marlin_peer *peer)
 {

@@ -201,6 +201,7 @@ bool cmmc_grant_taken(struct cmmc_grant *grant, u32 place);
 int cmmc_grants_changes(void);
 int cmmc_grants_wait(int changes);
 void cmmc_grants_look(struct marlin_cmmc *cmmc);
+void cmmc_grants_look_ended(struct marlin_cmmc *cmmc);
 bool cmmc_grants_are_quiet(struct marlin_cmmc *cmmc);
 void cmmc_grants_start(struct marlin_cmmc *cmmc);
 void cmmc_grants_stop(struct marlin_cmmc *cmmc);

@@ -495,6 +495,19 @@ static void grant_look_ended(struct marlin_cmmc *cmmc)
 		grants_ended(&cmmc->core);
 }
 
+/* Likewise, when the peer may have said so since. A program may wait for it. */
+void cmmc_grants_look_ended(struct marlin_cmmc *cmmc)
+{
+	bool open;
+
+	spin_lock(&cmmc->lock);
+	open = cmmc->open;
+	grant_look_ended(cmmc);
+	spin_unlock(&cmmc->lock);
+	if (!open)
+		cmmc_grants_look(cmmc);
+}
+
 /* The session ended. The peer's memory gets no store after the caller has flushed. */
 void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 {

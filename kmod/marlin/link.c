@@ -440,6 +440,7 @@ static void link_look(struct marlin_peer *peer, bool up)
 		link_start(peer, word);
 	else if (peer->pair.live && !peer->mac)
 		link_start_frames(peer);
+	marlin_cmmc_look(peer);
 }
 
 /* Looks at the carrier and the policy, which all links share. */

@@ -382,6 +382,7 @@ void marlin_cmmc_detach(struct marlin_dev *md);
 void marlin_cmmc_start(struct marlin_peer *peer);
 void marlin_cmmc_stop(struct marlin_peer *peer);
 void marlin_cmmc_clean(struct marlin_peer *peer);
+void marlin_cmmc_look(struct marlin_peer *peer);
 bool marlin_cmmc_is_quiet(struct marlin_peer *peer);
 void marlin_cmmc_bell(struct marlin_dev *md);
 
