@@ -59,6 +59,17 @@ static struct marlin_cmmc *cmmc_peer(u32 port)
 	return ERR_PTR(-EINVAL);
 }
 
+/* Peers may have ended copies, or signalled. */
+static void cmmc_look(struct marlin_dev *md)
+{
+	for (unsigned int i = 0; i < md->peer_count; i++) {
+		struct marlin_cmmc *cmmc = cmmc_of(&md->peers[i]);
+
+		if (cmmc)
+			cmmc_grants_look(cmmc);
+	}
+}
+
 /* Holds the device, or an error. */
 struct marlin_dev *cmmc_enter_device(void)
 {
@@ -379,11 +390,17 @@ static int cmmc_open(struct inode *inode, struct file *opened)
 static int cmmc_release(struct inode *inode, struct file *opened)
 {
 	struct cmmc_file *file = opened->private_data;
+	bool any = false;
 
 	down_read(&cmmc_gate);
-	for (int i = 0; i < CMMC_GRANTS_MAX; i++)
-		if (file->grants[i])
-			cmmc_grant_orphan(file->grants[i]);
+	for (int i = 0; i < CMMC_GRANTS_MAX; i++) {
+		if (!file->grants[i])
+			continue;
+		cmmc_grant_orphan(file->grants[i]);
+		any = true;
+	}
+	if (any && cmmc_device)
+		cmmc_look(cmmc_device);
 	up_read(&cmmc_gate);
 	cmmc_locks_release(&file->held);
 	for (int i = 0; i < CMMC_BUFFERS_MAX; i++)
@@ -508,12 +525,7 @@ static void cmmc_work(struct work_struct *work)
 {
 	struct marlin_dev *md = container_of(work, struct marlin_dev, cmmc_work);
 
-	for (unsigned int i = 0; i < md->peer_count; i++) {
-		struct marlin_cmmc *cmmc = cmmc_of(&md->peers[i]);
-
-		if (cmmc)
-			cmmc_grants_look(cmmc);
-	}
+	cmmc_look(md);
 	cmmc_locks_look(md);
 }
 

@@ -109,7 +109,7 @@ struct marlin_cmmc {
 	bool open; /* the peer's table may be written */
 	struct delayed_work dead_work; /* looks whether the link stays down */
 	bool down; /* as it found the link */
-	spinlock_t lock; /* guards what follows */
+	struct mutex lock; /* guards what follows; held for loads across the bus */
 	struct list_head grants;
 	struct grants core;
 

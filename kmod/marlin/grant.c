@@ -244,7 +244,7 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 		return -EOPNOTSUPP;
 	get_random_bytes(grant->key, sizeof(grant->key));
 	memcpy(range.key, grant->key, sizeof(range.key));
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	if (cmmc->open) {
 		index = grant_has_share(cmmc, grant) ? grant_add(cmmc, &range) : -ENOSPC;
 	}
@@ -256,7 +256,7 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 		grant->live = true;
 		list_add_tail(&grant->link, &cmmc->grants);
 	}
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	return min(index, 0);
 }
 
@@ -305,10 +305,10 @@ int cmmc_grant_revoke(struct cmmc_grant *grant)
 
 	if (!cmmc)
 		return grant->lost ? -EBUSY : 0;
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	grant_revoke_locked(grant);
 	quiet = grants_is_quiet(&cmmc->core, grant->index);
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	return quiet ? 0 : -EAGAIN;
 }
 
@@ -318,15 +318,15 @@ void cmmc_grant_free(struct cmmc_grant *grant)
 	struct marlin_cmmc *cmmc = grant->cmmc;
 
 	if (cmmc) {
-		spin_lock(&cmmc->lock);
+		mutex_lock(&cmmc->lock);
 		grant_end_locked(grant);
-		spin_unlock(&cmmc->lock);
+		mutex_unlock(&cmmc->lock);
 		grant_release(grant);
 	}
 	kfree(grant);
 }
 
-/* Its file was closed. Copies may be under way, so the device ends it. */
+/* Its file was closed. Copies may be under way, so the device ends it: by cmmc_grants_look(). */
 void cmmc_grant_orphan(struct cmmc_grant *grant)
 {
 	struct marlin_cmmc *cmmc = grant->cmmc;
@@ -335,11 +335,10 @@ void cmmc_grant_orphan(struct cmmc_grant *grant)
 		kfree(grant);
 		return;
 	}
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	grant_revoke_locked(grant);
 	grant->orphan = true;
-	spin_unlock(&cmmc->lock);
-	cmmc_grants_look(cmmc);
+	mutex_unlock(&cmmc->lock);
 }
 
 /* The peer broke a rule. Of a revoked grant's memory no later session has to answer. */
@@ -349,10 +348,10 @@ static void grant_blame(struct cmmc_grant *grant)
 
 	if (!cmmc)
 		return;
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	if (grant->live)
 		marlin_link_fault(cmmc->peer, CMMC_FAULT);
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 }
 
 /*
@@ -443,7 +442,7 @@ void cmmc_grants_look(struct marlin_cmmc *cmmc)
 	struct cmmc_grant *grant, *next;
 	LIST_HEAD(ended);
 
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	grants_look_behind(cmmc);
 	list_for_each_entry_safe(grant, next, &cmmc->grants, link) {
 		grant_look_signal(cmmc, grant);
@@ -452,7 +451,7 @@ void cmmc_grants_look(struct marlin_cmmc *cmmc)
 			list_add(&grant->link, &ended);
 		}
 	}
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	list_for_each_entry_safe(grant, next, &ended, link) {
 		grant_release(grant);
 		kfree(grant);
@@ -467,14 +466,14 @@ void cmmc_grants_start(struct marlin_cmmc *cmmc)
 
 	/* The work clears copy words. From now on the peer may begin copies. */
 	cancel_delayed_work_sync(&cmmc->dead_work);
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	if (!cmmc->core.table)
 		grants_init(&cmmc->core, cmmc_peer_table(cmmc),
 			    (const u64 *)cmmc_own_window(cmmc)->copy, &marlin_claim_bus, &peer->bus,
 			    get_random_u64());
 	grants_begin(&cmmc->core, peer->epoch);
 	cmmc->open = true;
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 }
 
 /* As its pair word has it; without a link, none of the stages. */
@@ -500,10 +499,10 @@ void cmmc_grants_look_ended(struct marlin_cmmc *cmmc)
 {
 	bool open;
 
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	open = cmmc->open;
 	grant_look_ended(cmmc);
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	if (!open)
 		cmmc_grants_look(cmmc);
 }
@@ -513,7 +512,7 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 {
 	struct cmmc_grant *grant;
 
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	cmmc->open = false;
 	list_for_each_entry(grant, &cmmc->grants, link)
 		if (grant->live)
@@ -525,7 +524,7 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 		if (grant->live)
 			grant_revoked_locked(grant);
 	grant_look_ended(cmmc);
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	cmmc_grants_look(cmmc);
 	cmmc->down = false;
 	cmmc_peer_is_dead(cmmc->peer, &cmmc->down);
@@ -536,9 +535,9 @@ void cmmc_grants_stop(struct marlin_cmmc *cmmc)
 void cmmc_grants_clean(struct marlin_cmmc *cmmc)
 {
 	cancel_delayed_work(&cmmc->dead_work);
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	grants_ended(&cmmc->core);
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	cmmc_grants_look(cmmc);
 }
 
@@ -563,14 +562,14 @@ static void grant_dead_work(struct work_struct *work)
 						dead_work);
 	bool dead = cmmc_peer_is_dead(cmmc->peer, &cmmc->down);
 
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	/* A session's start waits for this work, so no copy of a new session has begun. */
 	if (dead && cmmc->core.table && !cmmc->open) {
 		memset(cmmc_own_window(cmmc)->copy, 0, sizeof(cmmc_own_window(cmmc)->copy));
 		grants_ended(&cmmc->core);
 	}
 	grant_look_ended(cmmc);
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	if (!dead)
 		schedule_delayed_work(&cmmc->dead_work, CMMC_DEAD);
 	cmmc_grants_look(cmmc);
@@ -578,7 +577,7 @@ static void grant_dead_work(struct work_struct *work)
 
 void cmmc_grant_init(struct marlin_cmmc *cmmc)
 {
-	spin_lock_init(&cmmc->lock);
+	mutex_init(&cmmc->lock);
 	INIT_LIST_HEAD(&cmmc->grants);
 	INIT_DELAYED_WORK(&cmmc->dead_work, grant_dead_work);
 }
@@ -589,12 +588,25 @@ bool cmmc_grants_are_quiet(struct marlin_cmmc *cmmc)
 	struct cmmc_grant *grant;
 	bool quiet = true;
 
-	spin_lock(&cmmc->lock);
+	mutex_lock(&cmmc->lock);
 	grant_look_ended(cmmc);
 	list_for_each_entry(grant, &cmmc->grants, link)
 		quiet &= grants_is_quiet(&cmmc->core, grant->index);
-	spin_unlock(&cmmc->lock);
+	mutex_unlock(&cmmc->lock);
 	return quiet;
+}
+
+static void grants_wait_quiet(struct marlin_cmmc *cmmc)
+{
+	long left = CMMC_DEAD;
+	int changes;
+
+	do {
+		changes = cmmc_grants_changes();
+		if (cmmc_grants_are_quiet(cmmc))
+			return;
+		left = wait_event_timeout(grant_quiet, cmmc_grants_changes() != changes, left);
+	} while (left);
 }
 
 /* The device goes, and its links are down. No call of a program runs. */
@@ -602,7 +614,7 @@ void cmmc_grant_exit(struct marlin_cmmc *cmmc)
 {
 	struct cmmc_grant *grant, *next;
 
-	wait_event_timeout(grant_quiet, cmmc_grants_are_quiet(cmmc), CMMC_DEAD);
+	grants_wait_quiet(cmmc);
 	cancel_delayed_work_sync(&cmmc->dead_work);
 	list_for_each_entry_safe(grant, next, &cmmc->grants, link) {
 		list_del(&grant->link);
