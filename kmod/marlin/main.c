@@ -114,6 +114,17 @@ static int main_check(struct ntb_dev *ntb, int peer_count)
 	return bell_link / (port_max + 1);
 }
 
+/*
+ * The bridge's own requests and completions keep their order (remora/marlin.h, "Order"), whatever
+ * its driver or firmware chose. Processors set neither attribute in theirs.
+ */
+static void main_order(struct pci_dev *pdev)
+{
+	pcie_capability_clear_word(pdev, PCI_EXP_DEVCTL, PCI_EXP_DEVCTL_RELAX_EN);
+	pcie_capability_clear_word(pdev, PCI_EXP_DEVCTL2,
+				   PCI_EXP_DEVCTL2_IDO_REQ_EN | PCI_EXP_DEVCTL2_IDO_CMP_EN);
+}
+
 /* ---- sleep ---- */
 
 /*
@@ -218,6 +229,7 @@ static int main_probe(struct ntb_client *client, struct ntb_dev *ntb)
 	SET_NETDEV_DEV(dev, &ntb->dev);
 	md = netdev_priv(dev);
 	main_init(md, ntb);
+	main_order(ntb->pdev);
 	marlin_cmmc_attach(md);
 	ntb_db_set_mask(ntb, ntb_db_valid_mask(ntb));
 	err = ntb_set_ctx(ntb, md, &main_context_ops);
