@@ -64,7 +64,7 @@ class Counts:
 
 
 def loads_of_copies(left, right, owner, posted, count=8):
-    """Loads, but for those before sleep, of copies that an engine makes, each after posted ones of the CPU or without."""
+    """Loads for each copy by an engine, but for those before sleep. posted: each comes after posted ones of the CPU."""
     before = loads(left, right) - sleeps(left, right)
     for _ in range(count):
         if posted:
