@@ -599,8 +599,14 @@ const std::map<std::string, Act> rules = {
     {"message", no_message},
     {"grants-table",
      [](const Victim& v) {
-         for (unsigned index = 0; index < MARLIN_GRANTS; index++)
-             v.table()[index].offset = MARLIN_PAGE_BYTES;
+         // Of a handle that the test knows.
+         volatile marlin_grant* entry = v.table();
+         entry->key[0] = FAKE_KEY[0];
+         entry->key[1] = FAKE_KEY[1];
+         entry->bytes = MARLIN_PAGE_BYTES;
+         entry->offset = MARLIN_PAGE_BYTES;
+         entry->rights = MARLIN_GRANT_READ;
+         entry->word = FAKE_EPOCH << MARLIN_GRANT_EPOCH_SHIFT | MARLIN_GRANT_LIVE;
      }},
 };
 
