@@ -73,20 +73,20 @@
  *
  * Congestion (extended). A receiver that lowers its pulls for any packets that arrive with
  * congestion experienced sets EQDS_MARK_ECN in its control packets. The sender of such a tunnel
- * SHOULD send data packets with a payload as ECN-capable. Where the payload is not, the receiver MUST NOT drop
- * it for the mark. Without EQDS_MARK_ECN a packet's outer ECN field is the inner one.
+ * SHOULD send data packets with a payload as ECN-capable. Where the payload is not, the receiver
+ * MUST NOT drop it for the mark. Without EQDS_MARK_ECN a packet's outer ECN field is the inner one.
  *
- * Unnumbered packets (extended, without tags). A receiver that takes them sets
- * EQDS_MARK_UNNUMBERED in its control packets. If the last control packet of the epoch has it, a
- * sender MAY send a packet of at most EQDS_UNNUMBERED_MAX bytes without a number. It MUST NOT send a
- * packet so whose user depends on its delivery more than IP promises: pure acknowledgements of TCP
- * are the example. Its kind is EQDS_KIND_UNNUMBERED, and seq is the next number to be used, which
- * MUST be within a window of the oldest number that is not acknowledged. It MUST NOT have flags. It
- * costs credit as other packets do. A sender MUST NOT send it while other packets of the tunnel wait
- * for credit. A receiver MUST drop it if its seq is not within a window
- * of the lowest number that has not arrived. Else the receiver delivers it at once, before numbers
- * that are missing. A receiver MUST NOT answer an unnumbered packet of its epoch. A switch treats
- * one as a header, and MUST NOT trim it. Ends that don't know the kind drop it, and don't set the mark.
+ * Unnumbered packets (extended, without tags). A receiver that takes them sets EQDS_MARK_UNNUMBERED
+ * in its control packets. If the last control packet of the epoch has it, a sender MAY send a
+ * packet of at most EQDS_UNNUMBERED_MAX bytes without a number. It MUST NOT send a packet so whose
+ * user depends on its delivery more than IP promises: pure acknowledgements of TCP are the example.
+ * Its kind is EQDS_KIND_UNNUMBERED, and seq is the next number to be used, which MUST be within a
+ * window of the oldest number that is not acknowledged. It MUST NOT have flags. It costs credit as
+ * other packets do. A sender MUST NOT send it while other packets of the tunnel wait for credit. A
+ * receiver MUST drop it if its seq is not within a window of the lowest number that has not
+ * arrived. Else the receiver delivers it at once, before numbers that are missing. A receiver MUST
+ * NOT answer an unnumbered packet of its epoch. A switch treats one as a header, and MUST NOT trim
+ * it. Ends that don't know the kind drop it, and don't set the mark.
  *
  * Tags (extended). Both ends MAY be configured with a 128-bit key. Then every packet MUST have
  * EQDS_KIND_TAGGED in its kind and struct eqds_tag behind its header, and the payload begins behind

@@ -18,8 +18,8 @@
  * A window therefore holds, for ring k, struct marlin_window at k * MARLIN_WINDOW_BYTES, written by
  * the peer, and at MARLIN_RING_OFFSET + k * the bytes of a ring the ring that the same peer fills.
  * All fields are little-endian. A machine MUST read each shared word once, and check the copy. A
- * machine SHOULD read a peer's memory only before it sleeps, for locks, and where marlin_grants.h or
- * "Loans" says so.
+ * machine SHOULD read a peer's memory only before it sleeps, for locks, and where marlin_grants.h
+ * or "Loans" says so.
  *
  * Rings. A machine chooses how many rings peers have in its memory, and their bytes; its pair words
  * say so. A writer MUST use only rings whose number is below the rings of both machines. It SHOULD
@@ -48,9 +48,10 @@
  *   - stores of a machine to another arrive in the order in which they left;
  *   - a read arrives behind the stores that left before it, so it pushes them;
  *   - the completion of a read arrives behind the stores that left the other machine before it.
- * So either the writer's store has arrived when the reader's read is completed, or the reader's store
- * had arrived before the writer looked behind its full barrier. Bridges, and both machines, MUST NOT
- * use relaxed or ID-based ordering for these windows. A doorbell arrives behind stores that left before it.
+ * So either the writer's store has arrived when the reader's read is completed, or the reader's
+ * store had arrived before the writer looked behind its full barrier. Bridges, and both machines,
+ * MUST NOT use relaxed or ID-based ordering for these windows. A doorbell arrives behind stores
+ * that left before it.
  *
  * Messages. Behind the rings of frames a window has struct marlin_messages, with the rings of
  * remora/ring.h by which a client and a node exchange messages. Each machine can be both:

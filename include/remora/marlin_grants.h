@@ -53,9 +53,9 @@
  * is the one that the owner read then, and names the entry. When no such word is left, no copy can
  * touch the pages any more. This holds if the link was not down since the session began: a copy
  * word that was on its way then is lost. Otherwise the initiator's copies have ended when it has
- * left the stage READY of that session. An owner that might be told of an outage late MUST take another
- * value than it wrote, where it reads, for an outage; and an initiator that might MUST read its copy
- * word back before step 3, and go to 5 unless it is there.
+ * left the stage READY of that session. An owner that might be told of an outage late MUST take
+ * another value than it wrote, where it reads, for an outage; and an initiator that might MUST read
+ * its copy word back before step 3, and go to 5 unless it is there.
  *
  * Signal. An initiator that wrote to a grant MAY add 1 to its signal word, and then ring the
  * owner's doorbell. The store MUST be ordered behind the data. An owner MUST ignore a signal if the

@@ -132,8 +132,8 @@ struct cmmc_copy {
 /*
  * Returns when no copy touches the pages any more. They are the program's alone then. That takes as
  * long as the copies under way. But if the link was down meanwhile, or since the grant was made, it
- * takes until the peer's kernel has ended the session, or 5 to 10 s after its link went for good. So
- * a peer whose kernel stands still with its link up keeps the pages locked without bound.
+ * takes until the peer's kernel has ended the session, or 5 to 10 s after its link went for good.
+ * So a peer whose kernel stands still with its link up keeps the pages locked without bound.
  */
 struct cmmc_revoke {
 	__u32 size;

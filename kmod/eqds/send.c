@@ -54,7 +54,7 @@ static struct sk_buff *send_duplicate(const struct sk_buff *from, u32 headroom)
 
 /* A packet, of which skb is the caller's own copy, leaves under a tunnel header. */
 static void send_with_header(struct eqds_dev *ed, struct eqds_tx *tx, const struct eqds_head *head,
-		       u8 inner_tos, struct sk_buff *skb, struct eqds_work *work)
+			     u8 inner_tos, struct sk_buff *skb, struct eqds_work *work)
 {
 	struct eqds_cb *cb = EQDS_CB(skb);
 

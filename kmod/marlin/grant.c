@@ -245,9 +245,8 @@ int cmmc_grant_publish(struct marlin_cmmc *cmmc, struct cmmc_grant *grant)
 	get_random_bytes(grant->key, sizeof(grant->key));
 	memcpy(range.key, grant->key, sizeof(range.key));
 	mutex_lock(&cmmc->lock);
-	if (cmmc->open) {
+	if (cmmc->open)
 		index = grant_has_share(cmmc, grant) ? grant_add(cmmc, &range) : -ENOSPC;
-	}
 	if (index >= 0) {
 		grant->cmmc = cmmc;
 		grant->index = index;

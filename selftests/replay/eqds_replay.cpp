@@ -155,7 +155,7 @@ public:
         in >> name.first >> name.second >> bytes >> proto;
         eqds_head head;
         if (!eqds_sender_unnumbered(&senders_.at(name)->core, now_, bytes,
-                              static_cast<std::uint8_t>(proto), &head))
+                                    static_cast<std::uint8_t>(proto), &head))
             throw std::runtime_error("the kernel let a packet pass that has to wait");
         emit(head);
     }

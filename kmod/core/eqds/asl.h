@@ -75,8 +75,8 @@ void eqds_share_init(struct eqds_share *share, struct eqds_asl *asl, u8 pull_bit
 void eqds_asl_set(struct eqds_share *share, u8 priority, u32 weight);
 
 /*
- * When to call eqds_receiver_next(); EQDS_NEVER: the list is empty. Each call at or after the deadline
- * moves it on by the time of one MTU, and after a burst of calls it is later than now_ns.
+ * When to call eqds_receiver_next(); EQDS_NEVER: the list is empty. Each call at or after the
+ * deadline moves it on by the time of one MTU, and after a burst of calls it is later than now_ns.
  */
 u64 eqds_asl_deadline_ns(const struct eqds_asl *asl);
 

@@ -86,7 +86,7 @@ static void receiver_charge(struct eqds_receiver *r, u32 bytes)
 
 static void receiver_pay(struct eqds_receiver *r, u32 bytes)
 {
-	receiver_set_unused(r, r->unused_bytes - (bytes < r->unused_bytes ? bytes : r->unused_bytes));
+	receiver_set_unused(r, bytes < r->unused_bytes ? r->unused_bytes - bytes : 0);
 }
 
 struct eqds_receiver *eqds_receiver_next(struct eqds_asl *asl, u64 now_ns, struct eqds_head *head)
@@ -569,7 +569,7 @@ const char *eqds_receiver_check(const struct eqds_receiver *r)
 	}
 	if (held != r->held || bytes != r->held_bytes)
 		return "the reorder queue is counted wrong";
-	if (r->share.may_send != (r->unused_bytes < receiver_unused_max(r)))
+	if (r->unused_bytes < receiver_unused_max(r) ? !r->share.may_send : r->share.may_send)
 		return "the pulls don't know whether credit is left unused";
 	if (!r->established && (filled || r->share.active))
 		return "a closed tunnel holds packets or asks for credit";

@@ -404,7 +404,7 @@ struct eqds_packet *eqds_sender_next(struct eqds_sender *s, u64 now_ns, struct e
 }
 
 bool eqds_sender_unnumbered(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
-		      struct eqds_head *head)
+			    struct eqds_head *head)
 {
 	if (!s->unnumbered || s->state != EQDS_SENDER_ESTABLISHED || s->skipping ||
 	    eqds_sender_backlog_bytes(s) || s->credit_bytes < (s64)bytes ||
@@ -416,7 +416,7 @@ bool eqds_sender_unnumbered(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 nex
 	head->unnumbered = true;
 	head->bytes = bytes;
 	head->next_proto = next_proto;
-	/* Of the last packets: acknowledgements of one connection rarely overtake each other then. */
+	/* On one path, acknowledgements of one connection rarely overtake each other. */
 	head->path = s->train_path;
 	return true;
 }

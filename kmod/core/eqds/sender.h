@@ -166,7 +166,7 @@ void eqds_sender_enqueue_whole(struct eqds_sender *s, u64 now_ns, struct eqds_pa
  * enqueue it.
  */
 bool eqds_sender_unnumbered(struct eqds_sender *s, u64 now_ns, u32 bytes, u8 next_proto,
-		      struct eqds_head *head);
+			    struct eqds_head *head);
 
 /* Is there a packet that may leave now? */
 bool eqds_sender_is_ready(const struct eqds_sender *s);

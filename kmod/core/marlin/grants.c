@@ -80,10 +80,11 @@ bool grants_has_arrived(struct grants *grants, u32 index, const struct grants_ra
 		{ &entry->bytes, range->bytes, sizeof(u64) },
 		{ &entry->offset, range->offset, sizeof(u32) },
 		{ &entry->rights, range->rights, sizeof(u32) },
+		{ NULL, 0, 0 },
 	};
 
 	grants_pull(grants, index);
-	for (u32 i = 0; i < sizeof(stored) / sizeof(stored[0]) && !grants->lost; i++)
+	for (u32 i = 0; stored[i].word && !grants->lost; i++)
 		grants->lost = grants->bus->load(grants->context, stored[i].word,
 						 stored[i].bytes) != stored[i].value;
 	return !grants->lost;

@@ -238,9 +238,9 @@ void Queued::begin_call(Call& call, std::uint64_t now_ns) {
     }
 }
 
-// Lock. The call and those behind it take their places in the order. Those behind a LOCK or a FREE
-// wait outside until it has succeeded: a lock's holder might need those bytes first, and each of
-// the steps of a FREE takes a place behind all that are there.
+// Lock. The call and those behind it take their places in the order. Calls behind a LOCK or a FREE
+// wait outside until it has succeeded: a lock's holder might need those bytes first, and each step
+// of a FREE takes a place behind all that are there.
 void Queued::enter_row(Call& call) {
     for (Call* each = &call; each; each = each->then) {
         each->is_outside = false;
