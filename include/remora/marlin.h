@@ -48,10 +48,9 @@
  *   - stores of a machine to another arrive in the order in which they left;
  *   - a read arrives behind the stores that left before it, so it pushes them;
  *   - the completion of a read arrives behind the stores that left the other machine before it.
- * So either the writer's store has arrived when the reader's read is completed, or the reader's
- * store had arrived before the writer looked behind its full barrier. Bridges, and both machines,
- * MUST NOT use relaxed or ID-based ordering for these windows. A doorbell arrives behind stores
- * that left before it.
+ * So the writer's store has arrived when the reader's read is completed, or the reader's store had
+ * arrived before the writer looked behind its barrier. Bridges and both machines MUST NOT use
+ * relaxed or ID-based ordering for these windows. A doorbell arrives behind earlier stores.
  *
  * Messages. Behind the rings of frames a window has struct marlin_messages, with the rings of
  * remora/ring.h by which a client and a node exchange messages. Each machine can be both:

@@ -23,9 +23,8 @@
  * A page without an entry is zeroed before it is lent again, unless it never was lent. Locks,
  * waiting calls and slow requests under way aren't kept: clients retransmit those requests.
  *
- * Calls of offloads aren't covered. The caller says rmem_store_lapse() before it admits a call of
- * one: from then on the state ends with the process. For the same reason there are no persistent
- * pages.
+ * Neither calls of offloads nor persistent pages are covered. The caller says rmem_store_lapse()
+ * before it admits a call: from then on the state ends with the process.
  */
 #ifndef REMORA_RMEM_STORE_H
 #define REMORA_RMEM_STORE_H
