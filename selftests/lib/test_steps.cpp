@@ -211,6 +211,21 @@ TEST_P(Steps, OneHolderAtATime) {
     EXPECT_EQ(value, static_cast<std::uint64_t>(4 * rounds));
 }
 
+// They wait for the operations in flight.
+TEST_P(Steps, UnlocksAndReleasesEndOnceBesideAThreadThatReads) {
+    const raddr_t lock = make_lock(), a = alloc(100'000);
+    const std::jthread reader([&](const std::stop_token& stop) {
+        std::vector<std::uint8_t> data(100'000);
+        while (!stop.stop_requested())
+            EXPECT_EQ(rread(r, a, data.data(), data.size()), 0);
+    });
+    for (int i = 0; i < 50; i++) {
+        ASSERT_EQ(run(remote_op_lock(lock, 1)), 0);
+        ASSERT_EQ(run(remote_op_unlock(lock, 1)), 0);
+        ASSERT_EQ(run(remote_op_release(1)), 0);
+    }
+}
+
 TEST_P(Steps, ThreadThatTakesALockTwiceIsRefused) {
     const raddr_t lock = make_lock();
     EXPECT_EQ(run(remote_op_lock(lock, 1)), 0);

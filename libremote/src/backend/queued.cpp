@@ -83,11 +83,12 @@ Op* Queued::end_one(Op& op, int error, Op* idle) {
 }
 
 // Begins ops that waited for another one. Returns idle, preceded by those of them that end without
-// the node: silent ones, and a put whose earlier data failed.
+// the node: silent ones that aren't their starter's, and a put whose earlier data failed.
 Op* Queued::begin_free(Op* free, Op* idle) {
     while (free) {
         Op* next = free->next;
-        if (has_trait(free->kind, trait::silent) || (free->before && free->call->result))
+        const bool is_silent = has_trait(free->kind, trait::silent) && !starter_executes();
+        if (is_silent || (free->before && free->call->result))
             free->next = std::exchange(idle, free);
         else
             begin(*free);
