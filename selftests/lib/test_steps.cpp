@@ -211,7 +211,7 @@ TEST_P(Steps, OneHolderAtATime) {
     EXPECT_EQ(value, static_cast<std::uint64_t>(4 * rounds));
 }
 
-// They wait for the operations in flight.
+// An UNLOCK and a RELEASE wait for the operations in flight.
 TEST_P(Steps, UnlocksAndReleasesEndOnceBesideAThreadThatReads) {
     const raddr_t lock = make_lock(), a = alloc(100'000);
     const std::jthread reader([&](const std::stop_token& stop) {
