@@ -39,8 +39,29 @@ static void grants_write(struct grants *grants, u32 index)
 		     sizeof(u64));
 }
 
+/* Fields of an entry, but for its word. */
+#define GRANTS_FIELDS 6
+
+struct grants_field {
+	void *word;
+	u64 value;
+	u32 bytes;
+};
+
+static void grants_fields(struct marlin_grant *entry, const struct grants_range *range,
+			  struct grants_field field[GRANTS_FIELDS])
+{
+	field[0] = (struct grants_field){ &entry->key[0], range->key[0], sizeof(u64) };
+	field[1] = (struct grants_field){ &entry->key[1], range->key[1], sizeof(u64) };
+	field[2] = (struct grants_field){ &entry->directory, range->directory, sizeof(u64) };
+	field[3] = (struct grants_field){ &entry->bytes, range->bytes, sizeof(u64) };
+	field[4] = (struct grants_field){ &entry->offset, range->offset, sizeof(u32) };
+	field[5] = (struct grants_field){ &entry->rights, range->rights, sizeof(u32) };
+}
+
 int grants_add(struct grants *grants, const struct grants_range *range)
 {
+	struct grants_field field[GRANTS_FIELDS];
 	struct grants_slot *slot;
 	struct marlin_grant *entry;
 	u32 index;
@@ -55,12 +76,9 @@ int grants_add(struct grants *grants, const struct grants_range *range)
 	grants->epoch = (grants->epoch + 1) & GRANTS_EPOCH_MASK;
 	slot->epoch = grants->epoch;
 	slot->state = MARLIN_GRANT_LIVE;
-	for (u32 i = 0; i < 2; i++)
-		grants_store(grants, &entry->key[i], range->key[i], sizeof(u64));
-	grants_store(grants, &entry->directory, range->directory, sizeof(u64));
-	grants_store(grants, &entry->bytes, range->bytes, sizeof(u64));
-	grants_store(grants, &entry->offset, range->offset, sizeof(u32));
-	grants_store(grants, &entry->rights, range->rights, sizeof(u32));
+	grants_fields(entry, range, field);
+	for (u32 i = 0; i < GRANTS_FIELDS; i++)
+		grants_store(grants, field[i].word, field[i].value, field[i].bytes);
 	/* Last: an initiator that finds it live finds the entry as it is. */
 	grants_write(grants, index);
 	return (int)index;
@@ -68,25 +86,13 @@ int grants_add(struct grants *grants, const struct grants_range *range)
 
 bool grants_has_arrived(struct grants *grants, u32 index, const struct grants_range *range)
 {
-	const struct marlin_grant *entry = &grants->table[index];
-	const struct {
-		const void *word;
-		u64 value;
-		u32 bytes;
-	} stored[] = {
-		{ &entry->key[0], range->key[0], sizeof(u64) },
-		{ &entry->key[1], range->key[1], sizeof(u64) },
-		{ &entry->directory, range->directory, sizeof(u64) },
-		{ &entry->bytes, range->bytes, sizeof(u64) },
-		{ &entry->offset, range->offset, sizeof(u32) },
-		{ &entry->rights, range->rights, sizeof(u32) },
-		{ NULL, 0, 0 },
-	};
+	struct grants_field field[GRANTS_FIELDS];
 
+	grants_fields(&grants->table[index], range, field);
 	grants_pull(grants, index);
-	for (u32 i = 0; stored[i].word && !grants->lost; i++)
-		grants->lost = grants->bus->load(grants->context, stored[i].word,
-						 stored[i].bytes) != stored[i].value;
+	for (u32 i = 0; i < GRANTS_FIELDS && !grants->lost; i++)
+		grants->lost = grants->bus->load(grants->context, field[i].word, field[i].bytes) !=
+			       field[i].value;
 	return !grants->lost;
 }
 
