@@ -9,7 +9,6 @@
 #include <linux/slab.h>
 #include <net/ipv6.h>
 
-#include "eqds/key.h"
 #include "eqds/reply.h"
 #include "eqds/rule.h"
 #include "eqds/send.h"

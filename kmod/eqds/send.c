@@ -105,7 +105,7 @@ no_memory:
 }
 
 bool eqds_send_unnumbered(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns, struct sk_buff *skb,
-			  struct eqds_work *work)
+			  u8 next_proto, struct eqds_work *work)
 {
 	const u32 bytes = skb->len + EQDS_OVERHEAD_BYTES;
 	const u8 tos = eqds_send_inner_tos(skb);
@@ -113,12 +113,11 @@ bool eqds_send_unnumbered(struct eqds_dev *ed, struct eqds_tx *tx, u64 now_ns, s
 
 	lockdep_assert_held(&ed->lock);
 	/* A tag alone doesn't tell an old packet: its number would. */
-	if (ed->tag_bytes || skb_cow_head(skb, ed->dev->needed_headroom) ||
-	    !eqds_sender_unnumbered(&tx->core, now_ns, bytes,
-			      skb->protocol == htons(ETH_P_IPV6) ? EQDS_PROTO_IPV6
-								 : EQDS_PROTO_IPV4, &head))
+	if (ed->tag_bytes || !tx->core.unnumbered ||
+	    skb_cow_head(skb, ed->dev->needed_headroom) ||
+	    !eqds_sender_unnumbered(&tx->core, now_ns, bytes, next_proto, &head))
 		return false;
-	trace_eqds_pass(ed, tx, bytes, head.next_proto);
+	trace_eqds_pass(ed, tx, bytes, next_proto);
 	skb_orphan(skb);
 	if (udp_tunnel_handle_offloads(skb, true)) {
 		ed->stats.tx_drop_memory++;

@@ -159,7 +159,7 @@ static u64 xmit_list(struct eqds_dev *ed, const struct in6_addr *peer, u8 kind,
 
 		skb_mark_not_on_list(skb);
 		if (tx && kind == EQDS_CLASS_TCP && xmit_is_pure_ack(skb) &&
-		    eqds_send_unnumbered(ed, tx, now_ns, skb, work)) {
+		    eqds_send_unnumbered(ed, tx, now_ns, skb, xmit_next_proto(skb), work)) {
 			bytes += skb_bytes;
 			++*packets;
 			continue;
