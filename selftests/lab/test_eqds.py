@@ -318,7 +318,7 @@ def test_tcp_stream(lab):
         answers = right.counters()
         tap.diag(f"{answers['tx_unnumbered']} of {answers['tx_packets']} packets back had no number")
         assert answers["tx_unnumbered"] > answers["tx_packets"] // 2, answers
-        assert counted["rx_unnumbered"] == answers["tx_unnumbered"], (counted, answers)
+        wait_until("they arrive", lambda: left.counters()["rx_unnumbered"] >= answers["tx_unnumbered"])
 
 
 def test_two_senders_share_the_receivers_rate(lab):
